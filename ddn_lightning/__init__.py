@@ -1,0 +1,58 @@
+"""Replay-based continual learning on PyTorch Lightning."""
+
+from importlib.metadata import version
+
+from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.random_state import RandomState
+from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.data.augment import ImageTransform
+from ddn_lightning.data.cifar import SplitCIFAR10, SplitCIFAR100
+from ddn_lightning.data.digits import SplitDigits
+from ddn_lightning.data.image_folder import SplitImageFolder
+from ddn_lightning.data.loader import TaskLoader
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.data.tiny_imagenet import SplitTinyImageNet
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.memory.reservoir import ReservoirBuffer
+from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.er import ER
+from ddn_lightning.methods.finetune import Finetune
+from ddn_lightning.methods.joint import Joint
+from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix
+from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.resnet18 import ResNet18
+from ddn_lightning.networks.small_net import SmallNet
+from ddn_lightning.samples import Samples, concatenate, cross_entropy
+
+__version__ = version("ddn-lightning")
+
+__all__ = [
+    "ER",
+    "AccuracyMatrix",
+    "Backbone",
+    "ConfigurationError",
+    "Finetune",
+    "Forgetting",
+    "ImageTransform",
+    "Joint",
+    "RandomState",
+    "ReplayLoss",
+    "ReplayMethod",
+    "ResNet18",
+    "ReservoirBuffer",
+    "ReservoirSampling",
+    "Samples",
+    "SmallNet",
+    "SplitCIFAR10",
+    "SplitCIFAR100",
+    "SplitDigits",
+    "SplitImageFolder",
+    "SplitTinyImageNet",
+    "TaskCallback",
+    "TaskLoader",
+    "TaskSequence",
+    "__version__",
+    "concatenate",
+    "cross_entropy",
+]

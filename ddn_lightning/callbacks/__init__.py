@@ -1,0 +1,1 @@
+"""Callbacks watch, store and measure; they never enter the loss."""

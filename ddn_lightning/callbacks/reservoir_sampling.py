@@ -1,0 +1,61 @@
+"""Fills the memory with what was just trained on."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from ddn_lightning.distributed import gather_shares
+from ddn_lightning.samples import Samples
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.base import ReplayMethod
+
+
+class ReservoirSampling(Callback):
+    """Offers each batch to the method's reservoir after the step, and carries the reservoir in the checkpoint.
+
+    Every rank offers the gathered global batch to its own copy by the same generator, so all copies are equal: the
+    checkpoint of one is the checkpoint of all, and may be resumed on any number of devices.
+    """
+
+    method: "ReplayMethod"
+
+    def setup(self, trainer: Trainer, pl_module: "ReplayMethod", stage: str) -> None:  # type: ignore[override]
+        """Know the method, which owns the memory."""
+        self.method = pl_module
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Bring a memory that was loaded from a checkpoint to the device."""
+        self.method.memory.to(pl_module.device)
+
+    def on_train_batch_end(  # type: ignore[override]
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Mapping[str, Tensor],
+        batch: Samples,
+        batch_idx: int,
+    ) -> None:
+        """Offer the batch: raw images, and their outputs before the step if the method stores them."""
+        self.method.memory.add(self._global_batch(batch, outputs["logits"] if self.method.stores_logits else None))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory."""
+        return self.method.memory.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the memory."""
+        self.method.memory.load_state_dict(state_dict)
+
+    def _global_batch(self, batch: Samples, logits: Tensor | None) -> Samples:
+        def gather(share: Tensor) -> Tensor:
+            return gather_shares(share, batch.total)
+
+        return Samples(
+            images=gather(batch.images),
+            labels=gather(batch.labels),
+            logits=None if logits is None else gather(logits),
+            tasks=None if batch.tasks is None else gather(batch.tasks.to(batch.labels.device)).cpu(),
+        )

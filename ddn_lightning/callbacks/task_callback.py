@@ -1,0 +1,18 @@
+"""Hooks that Lightning does not have: a task has ended."""
+
+from typing import TYPE_CHECKING
+
+from lightning.pytorch import Callback, Trainer
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.base import ReplayMethod
+
+
+class TaskCallback(Callback):
+    """A callback that is told about tasks, exactly once per task, also by a run that was killed and resumed."""
+
+    def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+        """The last batch of a task is trained on and the method's own work is done; the evaluation comes next."""
+
+    def on_task_exit(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+        """Nothing more happens to a task: the next one is about to begin, or training is over."""

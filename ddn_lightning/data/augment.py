@@ -1,0 +1,60 @@
+"""Augmentation of a whole batch on its device: every image its own crop and flip, then normalisation."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning.distributed import local_share
+
+
+class ImageTransform:
+    """Turns raw ``uint8`` images into normalised floats, with a random crop and flip per image when training.
+
+    With a generator it augments: pads with black, crops each image at its own place back to its size, and mirrors each
+    with probability one half. Without one it only normalises.
+
+    Args:
+        mean: Mean of each channel, of pixel values in [0, 1].
+        std: Standard deviation of each channel.
+        padding: Black border around the image before the crop; 0 for no crop.
+        flip: Whether images may be mirrored.
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0, flip: bool = False) -> None:
+        self.padding = padding
+        self.flip = flip
+        # one multiply-add instead of three steps: (x / 255 - mean) / std = x * scale + shift
+        self.scale = (1 / (255 * torch.tensor(std))).view(-1, 1, 1)
+        self.shift = (-torch.tensor(mean) / torch.tensor(std)).view(-1, 1, 1)
+
+    def __call__(
+        self, images: Tensor, generator: torch.Generator | None = None, global_size: int | None = None
+    ) -> Tensor:
+        """Normalise, and augment if a generator is given.
+
+        Args:
+            images: Raw images (batch, channels, height, width), this rank's share.
+            generator: Source of the crops and flips, on the host.
+            global_size: Size of the batch over all ranks, for which the random numbers are drawn.
+        """
+        if generator is not None and (self.padding or self.flip):
+            images = self._crop_and_flip(images, generator, global_size or len(images))
+        if self.scale.device != images.device:
+            self.scale, self.shift = self.scale.to(images.device), self.shift.to(images.device)
+        return torch.addcmul(self.shift, images.float(), self.scale)
+
+    def _crop_and_flip(self, images: Tensor, generator: torch.Generator, global_size: int) -> Tensor:
+        height, width = images.shape[-2:]
+        corners = local_share(torch.randint(2 * self.padding + 1, (2, global_size), generator=generator).T)
+        mirrored = local_share(torch.rand(global_size, generator=generator) < (0.5 if self.flip else 0.0))
+        rows = corners[:, :1] + torch.arange(height)  # (batch, height)
+        columns = torch.arange(width).expand(len(images), -1)
+        columns = corners[:, 1:] + torch.where(mirrored[:, None], columns.flip(1), columns)  # (batch, width)
+
+        padded = functional.pad(images, [self.padding] * 4)
+        image = torch.arange(len(images), device=images.device)[:, None, None, None]
+        channel = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
+        rows, columns = rows.to(images.device), columns.to(images.device)
+        return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]

@@ -1,0 +1,192 @@
+"""The task sequence: which classes come when, the task clock, and the loaders of one ``fit`` over all tasks."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from lightning.pytorch import LightningDataModule, Trainer
+from torch import Tensor
+
+from ddn_lightning.data.augment import ImageTransform
+from ddn_lightning.data.loader import TaskLoader
+from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.random_streams import generator_for
+from ddn_lightning.samples import Samples
+
+LIGHTNINGS_MAX_EPOCHS = 1000  # what an untouched Trainer has, so it cannot be told from a user's own 1000
+
+
+class TaskSequence(LightningDataModule, ABC):
+    """A classification dataset, split by class into tasks that are learned one after another in a single ``fit``.
+
+    Task ``t`` is trained during the epochs ``[t * epochs_per_task, (t + 1) * epochs_per_task)``; accuracy is measured
+    at each task's end, on the test images of the tasks seen so far. A dataset says how to :meth:`load` its images and
+    what its statistics are; everything else is here.
+
+    Args:
+        num_tasks: Into how many tasks of equally many classes to split.
+        epochs_per_task: Passes over each task's data: 1 is the online setting.
+        batch_size: Incoming samples per step, over all devices together.
+        eval_batch_size: Samples per evaluation step, over all devices together.
+        class_order_seed: Shuffles which classes form which task; ``None`` keeps the natural order.
+        drop_last: Leave out a task's last, smaller batch; ``None`` does so in the online setting only, where that batch
+            would come just before the evaluation.
+        evaluate_every_n_epochs: Evaluate also within a task, every so many epochs; ``None`` for task ends only.
+    """
+
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    padding: int = 4
+    flip: bool = True
+    num_classes: int
+
+    train_set: Samples
+    test_set: Samples
+
+    def __init__(
+        self,
+        num_tasks: int,
+        epochs_per_task: int = 1,
+        batch_size: int = 32,
+        eval_batch_size: int = 256,
+        class_order_seed: int | None = None,
+        drop_last: bool | None = None,
+        evaluate_every_n_epochs: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(
+            num_tasks=num_tasks,
+            epochs_per_task=epochs_per_task,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            evaluate_every_n_epochs=evaluate_every_n_epochs or 1,
+        )
+        if self.num_classes % num_tasks:
+            raise ConfigurationError(
+                f"num_tasks must divide the {self.num_classes} classes of {type(self).__name__}, got {num_tasks}"
+            )
+        if epochs_per_task % (evaluate_every_n_epochs or epochs_per_task):
+            raise ConfigurationError(
+                f"evaluate_every_n_epochs must divide epochs_per_task = {epochs_per_task}, so that an evaluation falls "
+                f"on each task's end, got {evaluate_every_n_epochs}"
+            )
+        self.num_tasks = num_tasks
+        self.epochs_per_task = epochs_per_task
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size
+        self.drop_last = epochs_per_task == 1 if drop_last is None else drop_last
+        self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task
+        self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
+
+        class_order = torch.arange(self.num_classes)
+        if class_order_seed is not None:
+            class_order = torch.randperm(self.num_classes, generator=torch.Generator().manual_seed(class_order_seed))
+        self.task_classes = class_order.view(num_tasks, -1)  # (num_tasks, classes per task)
+        self._shuffle_seed = 0
+
+    @abstractmethod
+    def load(self, train: bool) -> tuple[Tensor, Tensor]:
+        """Images (number, channels, height, width) as ``uint8`` and labels of the training or the test split."""
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs trained: right while Lightning restores a checkpoint, when its ``current_epoch`` is not."""
+        assert self.trainer is not None
+        epochs: int = self.trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+        return epochs
+
+    @property
+    def current_epoch(self) -> int:
+        """Epoch that is, or is about to be, trained."""
+        return min(self.epochs_done, self.num_tasks * self.epochs_per_task - 1)
+
+    @property
+    def current_task(self) -> int:
+        """Task that is, or is about to be, trained."""
+        return self.current_epoch // self.epochs_per_task
+
+    @property
+    def at_task_end(self) -> bool:
+        """Whether the batch just trained on was the last one of its task."""
+        assert self.trainer is not None
+        is_last_epoch = (self.current_epoch + 1) % self.epochs_per_task == 0
+        return is_last_epoch and self.trainer.is_last_batch
+
+    def training_samples(self, task: int) -> Samples:
+        """All training samples of one task."""
+        assert self.train_set.tasks is not None
+        return self.train_set[self.train_set.tasks == task]
+
+    def setup(self, stage: str) -> None:
+        """Load both splits once, and give the Trainer the length of the sequence."""
+        if self.trainer is not None and stage == "fit":
+            self._configure(self.trainer)
+        if not hasattr(self, "test_set"):
+            self.test_set = self._split(train=False)
+        if stage == "fit" and not hasattr(self, "train_set"):
+            self.train_set = self._split(train=True)
+        if stage == "fit":
+            self._shuffle_seed = torch.initial_seed()  # Lightning's seed, equal on all ranks
+
+    def train_dataloader(self) -> TaskLoader:
+        """This epoch's data in an order of its own, chosen by the method where it has a say."""
+        stream = getattr(getattr(self.trainer, "lightning_module", None), "stream", None)
+        samples = self.training_samples(self.current_task) if stream is None else stream(self, self.current_epoch)
+        if self.drop_last and len(samples) < self.batch_size:
+            raise ConfigurationError(
+                f"task {self.current_task + 1} has {len(samples)} samples, fewer than one batch of batch_size = "
+                f"{self.batch_size}: lower batch_size or set drop_last to false"
+            )
+        generator = generator_for(self._shuffle_seed, f"order of epoch {self.current_epoch}")
+        order = torch.randperm(len(samples), generator=generator)
+        return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
+
+    def val_dataloader(self) -> TaskLoader:
+        """The test images of the tasks seen so far: one loader, whose batches carry the task of each image."""
+        assert self.trainer is not None
+        if self.trainer.state.fn == "fit":
+            seen = self.current_task + 1
+        else:
+            seen = getattr(self.trainer.lightning_module, "tasks_seen", 0) or self.num_tasks
+        return self.evaluation_loader(seen)
+
+    def test_dataloader(self) -> TaskLoader:
+        """The test images of all tasks."""
+        return self.evaluation_loader(self.num_tasks)
+
+    def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
+        """The test images of the first tasks."""
+        assert self.test_set.tasks is not None
+        return TaskLoader(self.test_set[self.test_set.tasks < tasks_seen], self.eval_batch_size)
+
+    def state_dict(self) -> dict[str, int]:
+        """The seed of the data order, so that a resumed run goes on with it whatever its own seed."""
+        return {"shuffle_seed": self._shuffle_seed}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on with the order of the run that saved the checkpoint."""
+        self._shuffle_seed = state["shuffle_seed"]
+
+    def _split(self, train: bool) -> Samples:
+        images, labels = self.load(train)
+        tasks = torch.empty(self.num_classes, dtype=torch.long)
+        tasks[self.task_classes] = torch.arange(self.num_tasks)[:, None]
+        return Samples(images, labels, tasks=tasks[labels])
+
+    def _configure(self, trainer: Trainer) -> None:
+        if trainer.fit_loop.epoch_progress.total.ready:
+            raise ConfigurationError(
+                "this Trainer has already run a fit, and a second one would train nothing: make a new Trainer (one fit "
+                "trains the whole task sequence)"
+            )
+        epochs = self.num_tasks * self.epochs_per_task
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            if trainer.max_epochs not in (None, -1, LIGHTNINGS_MAX_EPOCHS, epochs):
+                raise ConfigurationError(
+                    f"max_epochs must be {epochs} = {self.num_tasks} tasks x {self.epochs_per_task} epochs_per_task, "
+                    f"or left out, got {trainer.max_epochs}"
+                )
+            trainer.fit_loop.max_epochs = epochs
+            trainer.check_val_every_n_epoch = self.evaluate_every_n_epochs
+        # each epoch asks anew: with any other number, a resumed run may get another epoch's task
+        trainer.reload_dataloaders_every_n_epochs = 1  # type: ignore[attr-defined]

@@ -1,0 +1,131 @@
+"""Reservoir memory: a uniform sample of everything seen so far, in a fixed number of slots."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.samples import Samples
+
+HOST_FIELDS = ("tasks",)  # only ever used to select slots, which happens on the host
+
+
+class ReservoirBuffer:
+    """Keeps every sample of a stream with equal probability (Vitter's algorithm R, doi:10.1145/3147.3165).
+
+    Images stay as they came (``uint8``, not augmented) on the device of the first batch. Slots are chosen on the host
+    by a generator of the buffer's own, so that a device never has to be waited for and every rank chooses alike.
+
+    Args:
+        buffer_size: Number of slots.
+        seed: Seed of the generator behind :meth:`add` and :meth:`draw`.
+
+    Example:
+        >>> buffer = ReservoirBuffer(buffer_size=2)
+        >>> buffer.add(Samples(torch.zeros(5, 3, 8, 8, dtype=torch.uint8), torch.arange(5)))
+        tensor([0, 1])
+        >>> len(buffer), buffer.seen
+        (2, 5)
+        >>> len(buffer[buffer.draw(32)])
+        2
+    """
+
+    def __init__(self, buffer_size: int, seed: int = 0) -> None:
+        check_positive(buffer_size=buffer_size)
+        self.buffer_size = buffer_size
+        self.seen = 0
+        self.generator = torch.Generator().manual_seed(seed)
+        self._fields: dict[str, Tensor] = {}
+
+    def __len__(self) -> int:
+        return min(self.seen, self.buffer_size)
+
+    def __getitem__(self, slots: Tensor) -> Samples:
+        """What the slots hold, with the slots noted down."""
+        found = {name: field[slots.to(field.device)] for name, field in self._fields.items()}
+        return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
+
+    def add(self, samples: Samples) -> Tensor:
+        """Offer a batch to the reservoir, in its order.
+
+        Returns:
+            The slots that hold something new, ascending and on the host.
+        """
+        turn = torch.arange(self.seen, self.seen + len(samples))  # how many samples were offered before each
+        slots = turn.clone()
+        late = turn >= self.buffer_size
+        chance = torch.rand(int(late.sum()), generator=self.generator, dtype=torch.float64)
+        slots[late] = (chance * (turn[late] + 1)).long()  # uniform in 0 ... turn, both included
+        self.seen += len(samples)
+
+        kept = (slots < self.buffer_size).nonzero().squeeze(1)
+        slots, order = slots[kept].sort(stable=True)
+        is_last_write = torch.ones_like(slots, dtype=torch.bool)
+        is_last_write[:-1] = slots[1:] != slots[:-1]  # writing a slot twice at once would be undefined
+        slots, kept = slots[is_last_write], kept[order][is_last_write]
+        self._write(slots, kept, samples)
+        return slots
+
+    def draw(self, size: int, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """Choose filled slots uniformly without replacement.
+
+        Args:
+            size: How many; fewer are drawn if there are not as many.
+            tasks: Choose only among the classes of these tasks: those before the current one are the *old memory*.
+            generator: Used instead of the buffer's own, so that the draw leaves later ones as they would have been.
+        """
+        generator = self.generator if generator is None else generator
+        if tasks is None:
+            return torch.randperm(len(self), generator=generator)[:size]
+        if "tasks" not in self._fields:
+            raise ValueError("draw(tasks=...) needs a buffer whose samples carry their task")
+        is_eligible = torch.isin(self._fields["tasks"][: len(self)], torch.tensor(list(tasks)))
+        eligible = is_eligible.nonzero().squeeze(1)
+        return eligible[torch.randperm(len(eligible), generator=generator)[:size]]
+
+    def to(self, device: torch.device) -> None:
+        """Move the contents, as after loading a checkpoint."""
+        for name, field in self._fields.items():
+            if name not in HOST_FIELDS:
+                self._fields[name] = field.to(device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on as if never stopped; loads with ``weights_only=True``."""
+        # a slice alone would save the whole storage behind it
+        contents = {name: field[: len(self)].cpu().clone() for name, field in self._fields.items()}
+        return {
+            "buffer_size": self.buffer_size,
+            "seen": self.seen,
+            "generator": self.generator.get_state(),
+            "contents": contents,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved buffer of the same size."""
+        if state["buffer_size"] != self.buffer_size:
+            raise ConfigurationError(
+                f"buffer_size is {self.buffer_size}, but the checkpoint's memory has {state['buffer_size']} slots"
+            )
+        self.seen = state["seen"]
+        self.generator.set_state(state["generator"].cpu())
+        self._fields = {}
+        for name, content in state["contents"].items():
+            self._fields[name] = content.new_zeros((self.buffer_size, *content.shape[1:]))
+            self._fields[name][: len(content)] = content
+
+    def _write(self, slots: Tensor, rows: Tensor, samples: Samples) -> None:
+        incoming = {
+            "images": samples.images,
+            "labels": samples.labels,
+            "logits": samples.logits,
+            "tasks": samples.tasks,
+        }
+        given = {name: field for name, field in incoming.items() if field is not None}
+        if not self._fields:
+            self._fields = {name: f.new_zeros((self.buffer_size, *f.shape[1:])) for name, f in given.items()}
+        if given.keys() != self._fields.keys():
+            raise ValueError(f"this buffer stores {sorted(self._fields)}, got samples with {sorted(given)}")
+        for name, field in self._fields.items():
+            field[slots.to(field.device)] = given[name][rows.to(field.device)]

@@ -1,0 +1,216 @@
+"""The contract of a replay method, and the only training step in the package."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from lightning.pytorch import Callback
+from torch import Tensor, nn
+
+from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.random_state import RandomState
+from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distributed import local_share, rank_and_world_size, sum_across_ranks
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.memory.reservoir import ReservoirBuffer
+from ddn_lightning.methods.task_learner import TaskLearner
+from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.samples import Samples, cross_entropy
+
+
+@dataclass(frozen=True)
+class ReplayLoss:
+    """What a step minimises, split so that soft labels can take part in it.
+
+    Args:
+        other: Every term but ``rehearsal``.
+        current_logits: Outputs for the incoming batch.
+        rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
+        memory_logits: The outputs that ``rehearsal`` was computed from.
+    """
+
+    other: Tensor
+    current_logits: Tensor
+    rehearsal: Tensor | None = None
+    memory_logits: Tensor | None = None
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of both terms."""
+        return self.other if self.rehearsal is None else self.other + self.rehearsal
+
+
+class ReplayMethod(TaskLearner):
+    """Learns a task sequence while rehearsing samples from a memory.
+
+    A method says what its loss is, in :meth:`loss`; where its paper needs more, it also overrides :meth:`current_loss`,
+    :meth:`stream`, :meth:`begin_task`, :meth:`end_task` or :meth:`class_scores`. Drawing and augmenting memory, the
+    optimizer, several devices and checkpoints are dealt with here. A loss is a mean by :meth:`Samples.mean`, so that
+    gradients may simply be summed over devices.
+
+    Args:
+        backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
+        num_classes: Number of classes of the whole sequence. The command line takes it from the data.
+        buffer_size: Samples that the memory holds.
+        replay_batch_size: Samples drawn from memory per step, over all devices together.
+        lr: Learning rate of SGD.
+        momentum: Momentum of SGD; it starts anew with each task.
+        weight_decay: Weight decay of SGD.
+        lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
+        lr_decay: See ``lr_milestones``.
+        **kwargs: Arguments of :class:`TaskLearner`.
+    """
+
+    memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for a method without reservoir
+    replay_from_task: ClassVar[int] = 0  # the first task, counted from 0, in which memory is replayed
+    stores_logits: ClassVar[bool] = False  # whether the memory keeps the outputs of what it stores
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        num_classes: int,
+        buffer_size: int = 200,
+        replay_batch_size: int = 32,
+        lr: float = 0.03,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        lr_milestones: Sequence[int] = (),
+        lr_decay: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(backbone, num_classes, **kwargs)
+        self.save_hyperparameters(ignore=["backbone", "transform"])
+        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr)
+        check_not_negative(momentum=momentum, weight_decay=weight_decay, lr_decay=lr_decay)
+        self.automatic_optimization = False
+        self.replay_batch_size = replay_batch_size
+        self.lr = lr
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.lr_milestones = tuple(lr_milestones)
+        self.lr_decay = lr_decay
+        self.memory = ReservoirBuffer(buffer_size)
+
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """The loss on the incoming batch alone: all there is while nothing is replayed."""
+        logits = self(current.images)
+        return ReplayLoss(cross_entropy(logits, current), logits)
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """The loss of one step. All images are augmented and normalised.
+
+        Args:
+            current: The incoming batch.
+            *memory: As many draws from memory as ``memory_draws``, none of them empty.
+        """
+        return self.current_loss(current)
+
+    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """What to train on in an epoch: by default the data of its task."""
+        return sequence.training_samples(epoch // sequence.epochs_per_task)
+
+    def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
+        """Draw memory, take one SGD step on the method's loss, and hand the outputs to the callbacks."""
+        current = self.augment(batch)
+        memory = self._replay()
+        loss = self.loss(current, *memory) if memory else self.current_loss(current)
+        value = self._descend(loss.total)
+        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            self.log("train/loss", value, prog_bar=True)  # only now: a call costs half a millisecond
+        return {"loss": value, "logits": loss.current_logits.detach()}
+
+    def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
+        """The samples with augmented and normalised images."""
+        assert self.transform is not None
+        generator = self.streams["augment"] if generator is None else generator
+        images = self.transform(samples.images, generator, samples.total)
+        return replace(samples, images=images.to(self.dtype))
+
+    def draw_memory(
+        self, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None
+    ) -> Samples | None:
+        """An augmented draw from memory, or ``None`` if there is nothing to draw.
+
+        Args:
+            tasks: Draw only from these tasks; :attr:`old_tasks` gives the old memory.
+            generator: Stream for a draw besides the method's own ones, which it leaves as they would have been.
+        """
+        slots = self.memory.draw(self.replay_batch_size, tasks, generator)
+        if not len(slots):
+            return None
+        share = replace(self.memory[local_share(slots)], global_size=len(slots))
+        return self.augment(share, generator)
+
+    def _replay(self) -> list[Samples]:
+        if self.task < self.replay_from_task:
+            return []
+        draws = [self.draw_memory() for _ in range(self.memory_draws)]
+        return [draw for draw in draws if draw is not None]
+
+    def _descend(self, loss: Tensor) -> Tensor:
+        """One SGD step; returns the loss over all ranks."""
+        optimizer = self._classifier_optimizer()
+        for group in optimizer.param_groups:
+            group["lr"] = self.current_lr
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+        statistics = self._batch_norm_statistics()
+        value, *summed = sum_across_ranks([loss.detach(), *(g for _, g in used), *statistics])
+        for (parameter, _), gradient in zip(used, summed, strict=False):
+            parameter.grad = gradient
+        for statistic, total in zip(statistics, summed[len(used) :], strict=True):
+            statistic.copy_(total / self.trainer.world_size)
+        optimizer.step()
+        return value
+
+    def _batch_norm_statistics(self) -> list[Tensor]:
+        """Running statistics, which would drift apart between ranks."""
+        _, world_size = rank_and_world_size()
+        if world_size == 1:
+            return []
+        layers = [layer for layer in self.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+        return [s for layer in layers for s in (layer.running_mean, layer.running_var) if s is not None]
+
+    @property
+    def current_lr(self) -> float:
+        """The learning rate, decayed at each milestone of the current task."""
+        epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
+        return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """SGD over everything that can be trained."""
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        return torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def configure_callbacks(self) -> list[Callback]:
+        """What the method cannot do without, unless the user brought their own."""
+        needed: list[Callback] = [Forgetting(), RandomState()]
+        if self.memory_draws:
+            needed.insert(0, ReservoirSampling())
+        present = self.trainer.callbacks  # type: ignore[attr-defined]
+        return [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
+
+    def setup(self, stage: str) -> None:
+        """For a fit, begin with an empty memory."""
+        super().setup(stage)
+        if stage != "fit":
+            return
+        if self.trainer.precision == "16-mixed":
+            raise ConfigurationError(
+                "precision must not be 16-mixed, which scales the loss: gradients taken by hand would not be scaled "
+                "back. Use bf16-mixed"
+            )
+        self.memory = ReservoirBuffer(self.memory.buffer_size, seed=self.streams["memory"].initial_seed())
+
+    def _enter_task(self, task: int) -> None:
+        self._classifier_optimizer().state.clear()  # momentum of the task before
+        super()._enter_task(task)
+
+    def _classifier_optimizer(self) -> torch.optim.Optimizer:
+        optimizer = self.optimizers()
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        return optimizer

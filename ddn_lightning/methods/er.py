@@ -1,0 +1,68 @@
+"""Experience Replay: rehearse a reservoir sample of the past with every batch."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning.errors import check_not_negative
+from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.samples import Samples, concatenate, cross_entropy
+
+
+class ER(ReplayMethod):
+    """Experience Replay (Ratcliff 1990; Chaudhry et al. 2019, https://arxiv.org/abs/1902.10486).
+
+    Minimises the cross-entropy of the incoming batch plus that of a draw from memory. With ``batches="separate"``, the
+    DDN paper's form, the two are forwarded one after the other, each with its own BatchNorm statistics, and their means
+    are summed. With ``"concatenated"``, Mammoth's form, they are forwarded together and averaged over both.
+
+    Args:
+        batches: How the incoming and the replayed batch are put together.
+        replay_weight: Weight of the memory's term: 2 is the control for methods that rehearse twice.
+        old_memory_weight: Weight of one more draw, from the memory of earlier tasks only, with its hard labels: the
+            control for soft labels on old memory. 0 leaves the draw out.
+        **kwargs: Arguments of :class:`ReplayMethod`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        batches: Literal["separate", "concatenated"] = "separate",
+        replay_weight: float = 1.0,
+        old_memory_weight: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        check_not_negative(replay_weight=replay_weight, old_memory_weight=old_memory_weight)
+        self.batches = batches
+        self.replay_weight = replay_weight
+        self.old_memory_weight = old_memory_weight
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """Cross-entropy on both batches."""
+        (replayed,) = memory
+        loss = self._together(current, replayed) if self.batches == "concatenated" else self._apart(current, replayed)
+        return replace(loss, other=loss.other + self._old_memory_loss()) if self.old_memory_weight else loss
+
+    def _apart(self, current: Samples, replayed: Samples) -> ReplayLoss:
+        logits = self(current.images)
+        memory_logits = self(replayed.images)
+        rehearsal = self.replay_weight * cross_entropy(memory_logits, replayed)
+        return ReplayLoss(cross_entropy(logits, current), logits, rehearsal, memory_logits)
+
+    def _together(self, current: Samples, replayed: Samples) -> ReplayLoss:
+        both = concatenate([current, replayed])
+        logits = self(both.images)
+        losses = functional.cross_entropy(logits, both.labels, reduction="none")
+        split = len(current)
+        rehearsal = self.replay_weight * both.mean(losses[split:])
+        return ReplayLoss(both.mean(losses[:split]), logits[:split], rehearsal, logits[split:])
+
+    def _old_memory_loss(self) -> Tensor:
+        old = self.draw_memory(tasks=self.old_tasks, generator=self.streams["old memory"])
+        if old is None:
+            return torch.zeros((), device=self.device)
+        return self.old_memory_weight * cross_entropy(self(old.images), old)

@@ -1,0 +1,28 @@
+"""Joint training: all classes at once, the upper bound."""
+
+import torch
+
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.random_streams import generator_for
+from ddn_lightning.samples import Samples
+
+
+class Joint(ReplayMethod):
+    """Trains on all tasks mixed: as many steps as the sequence, each sample as often, but in no order of tasks.
+
+    In place of task ``t``'s data it gets the ``t``-th part of all data, cut after shuffling, so that nothing but the
+    order differs from fine-tuning. Read its final accuracy as the upper bound; forgetting means nothing here.
+
+    Args:
+        **kwargs: Arguments of :class:`ReplayMethod`; those about memory have no effect.
+    """
+
+    memory_draws = 0
+
+    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """A part of everything, another one in each task."""
+        task, pass_number = divmod(epoch, sequence.epochs_per_task)
+        generator = generator_for(self.streams.seed, f"parts of pass {pass_number}")
+        order = torch.randperm(len(sequence.train_set), generator=generator)
+        return sequence.train_set[order.tensor_split(sequence.num_tasks)[task]]

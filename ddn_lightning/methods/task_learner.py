@@ -1,0 +1,219 @@
+"""A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.data.augment import ImageTransform
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.random_streams import RandomStreams
+from ddn_lightning.samples import Samples
+
+CHECKPOINT_KEY = "ddn_lightning"
+MATRICES = ("accuracy_matrix", "task_il_matrix")
+
+
+class TaskLearner(LightningModule):
+    """Backbone and head, told when a task begins and ends: everything of a method but its training step.
+
+    A new task is noticed at its first batch, and an ended one right after its last batch or, if the run was killed and
+    resumed there, before the next task. Both happen exactly once, whenever checkpoints are taken.
+
+    Args:
+        backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
+        num_classes: Number of classes of the whole sequence. The command line takes it from the data.
+        mask_unseen: Whether predictions are limited to the classes seen so far.
+        transform: Augmentation and normalisation; ``None`` takes the data module's.
+    """
+
+    accuracy_matrix: Tensor
+    task_il_matrix: Tensor
+    is_seen_class: Tensor
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        num_classes: int,
+        mask_unseen: bool = False,
+        transform: ImageTransform | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(num_classes=num_classes)
+        feature_dim = getattr(backbone, "feature_dim", None)
+        if not isinstance(feature_dim, int):
+            raise ConfigurationError(
+                f"backbone must have an attribute feature_dim, the size of its output, but {type(backbone).__name__} "
+                f"has {feature_dim!r}"
+            )
+        self.num_classes = num_classes
+        self.mask_unseen = mask_unseen
+        self.transform = transform
+        self.backbone = backbone
+        self.head = self.build_head(feature_dim)
+        self.streams = RandomStreams(seed=0)
+        self.task = -1  # the task being trained, counted from 0
+        self.tasks_finished = 0  # tasks whose end_task() is done
+        self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
+        for name in MATRICES:
+            self.register_buffer(name, torch.empty(0, 0))
+        self.register_load_state_dict_pre_hook(_fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
+
+    def build_head(self, feature_dim: int) -> nn.Module:
+        """The layer from features to one logit per class."""
+        return nn.Linear(feature_dim, self.num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (batch, num_classes) of normalised images."""
+        logits: Tensor = self.head(self.backbone(images))
+        return logits
+
+    def begin_task(self) -> None:
+        """Work before a task's first batch. ``self.task`` is the new task."""
+
+    def end_task(self) -> None:
+        """Work after a task's last batch and before its evaluation, with gradients enabled.
+
+        A run that is killed in here comes back to the state before it, and does it again from the start.
+        """
+
+    def class_scores(self, images: Tensor) -> Tensor:
+        """The scores (batch, num_classes) whose maximum is the prediction."""
+        scores: Tensor = self(images)
+        if self.mask_unseen:
+            scores = scores.masked_fill(~self.is_seen_class, torch.finfo(scores.dtype).min)
+        return scores
+
+    @property
+    def sequence(self) -> TaskSequence:
+        """The data module that says which task it is."""
+        sequence = getattr(self.trainer, "datamodule", None)
+        if not isinstance(sequence, TaskSequence):
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a TaskSequence such as SplitDigits for its datamodule, got {sequence!r}"
+            )
+        return sequence
+
+    @property
+    def tasks_seen(self) -> int:
+        """Number of tasks begun."""
+        return self.task + 1
+
+    @property
+    def old_tasks(self) -> range:
+        """The tasks before the current one."""
+        return range(self.task)
+
+    def setup(self, stage: str) -> None:
+        """Get to know the data; for a fit, start the clock and the random streams."""
+        sequence = self.sequence
+        self._check_fits(sequence)
+        if self.transform is None:
+            self.transform = sequence.transform
+        if stage == "fit":
+            self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # Lightning's seed
+            self.task, self.tasks_finished = -1, 0
+            self.is_seen_class = torch.zeros_like(self.is_seen_class)
+            for name in MATRICES:
+                setattr(self, name, torch.full((sequence.num_tasks, sequence.num_tasks), torch.nan, device=self.device))
+
+    def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
+        """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
+        task = self.sequence.current_task
+        if task != self.task:
+            self._leave_task()
+            self._enter_task(task)
+
+    def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
+        """End the task before it is evaluated. Any checkpoint of this batch is written already."""
+        if self.sequence.at_task_end:
+            self._finish_task()
+
+    def on_train_end(self) -> None:
+        """Leave the last task, unless training was stopped within it."""
+        is_task_done = self.sequence.epochs_done >= self.tasks_seen * self.sequence.epochs_per_task
+        if is_task_done and self.trainer.is_last_batch:
+            self._leave_task()
+
+    def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
+        """Scores of a test batch, for the callbacks to measure."""
+        assert self.transform is not None
+        return self.class_scores(self.transform(batch.images).to(self.dtype))
+
+    def test_step(self, batch: Samples, batch_index: int) -> Tensor:
+        """The same as validation."""
+        return self.validation_step(batch, batch_index)
+
+    def get_extra_state(self) -> dict[str, int]:
+        """The task clock, as part of the weights: with them it comes back from forked processes."""
+        return {"task": self.task, "tasks_finished": self.tasks_finished}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Set the task clock."""
+        self.task, self.tasks_finished = state["task"], state["tasks_finished"]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Note whose checkpoint this is, and where the random streams are."""
+        checkpoint[CHECKPOINT_KEY] = {
+            "method": type(self).__name__,
+            "num_classes": self.num_classes,
+            "streams": self.streams.state_dict(),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse what another method saved, or one for another number of classes."""
+        record = checkpoint.get(CHECKPOINT_KEY)
+        if record is None:
+            raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
+        if record["method"] != type(self).__name__:
+            raise ConfigurationError(f"expected a checkpoint of {type(self).__name__}, got one of {record['method']}")
+        if record["num_classes"] != self.num_classes:
+            raise ConfigurationError(
+                f"expected a checkpoint for {self.num_classes} classes, got one for {record['num_classes']}"
+            )
+        self.streams.load_state_dict(record["streams"])
+
+    def _enter_task(self, task: int) -> None:
+        self.task = task
+        self.is_seen_class[self.sequence.task_classes[task]] = True
+        self.begin_task()
+
+    def _finish_task(self) -> None:
+        if self.tasks_finished < self.tasks_seen:
+            self.end_task()
+            self._tell_callbacks("on_task_end")
+            self.tasks_finished = self.tasks_seen
+
+    def _leave_task(self) -> None:
+        if self.task >= 0:
+            self._finish_task()
+            self._tell_callbacks("on_task_exit")
+
+    def _tell_callbacks(self, hook: str) -> None:
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, TaskCallback):
+                getattr(callback, hook)(self.trainer, self, self.task)
+
+    def _check_fits(self, sequence: TaskSequence) -> None:
+        if sequence.num_classes != self.num_classes:
+            raise ConfigurationError(
+                f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, got {self.num_classes}"
+            )
+        channels = len(sequence.mean)
+        kernels = [parameter for parameter in self.backbone.parameters() if parameter.ndim == 4]
+        if kernels and kernels[0].shape[1] != channels:
+            raise ConfigurationError(
+                f"backbone must take the {channels} channels of {type(sequence).__name__}, but "
+                f"{type(self.backbone).__name__} takes {kernels[0].shape[1]}: set its in_channels"
+            )
+
+
+def _fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
+    for name in MATRICES:
+        if (saved := state.get(prefix + name)) is not None:
+            setattr(module, name, saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device))

@@ -1,0 +1,79 @@
+"""What a sequence of tasks did to the accuracy: pure functions of the accuracy matrix.
+
+``R[t, i]`` is the accuracy on task ``i`` after training task ``t``; only ``i <= t`` is read. To look at a run that is
+still going, pass the part of the matrix that is there: ``R[:done, :done]``.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Reference = Literal["best", "first", "best_before_last"]
+Over = Literal["previous", "tasks"]
+
+
+def average_accuracy(matrix: Tensor) -> Tensor:
+    """ACC: mean accuracy over all tasks at the end.
+
+    >>> average_accuracy(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
+    tensor(70.)
+    """
+    return matrix[-1].mean()
+
+
+def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "best") -> Tensor:
+    """FM: how far the accuracy of each task has fallen from a reference to the end, on average.
+
+    ============================================  ==========  ==================
+    used by                                       over        reference
+    ============================================  ==========  ==================
+    Mammoth, PyCIL, the DDN paper's *tables*      previous    best
+    Avalanche                                     previous    first
+    Chaudhry et al., ECCV 2018 (RWalk)            previous    best_before_last
+    the DDN paper's *printed formula*             tasks       best
+    ============================================  ==========  ==================
+
+    The paper's printed formula cannot be what its tables hold: four of their cells would need accuracies above 100 %.
+
+    Args:
+        matrix: Accuracy matrix (tasks, tasks).
+        over: Average over the ``previous`` tasks, all but the last; or over all ``tasks``, the last counting zero.
+        reference: ``best`` is a task's highest accuracy at any stage, the end included, so that forgetting is never
+            negative; ``best_before_last`` leaves the end out; ``first`` is the accuracy right after the task.
+
+    >>> forgetting(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
+    tensor(30.)
+    """
+    tasks = len(matrix)
+    if tasks == 1:
+        return torch.zeros_like(matrix[0, 0])
+    measured = torch.ones_like(matrix, dtype=torch.bool).tril()
+    known = matrix.masked_fill(~measured, -torch.inf)
+    peaks = {
+        "best": known.amax(dim=0),
+        "best_before_last": known[:-1].amax(dim=0),
+        "first": matrix.diagonal(),
+    }
+    fallen = (peaks[reference] - matrix[-1])[:-1]
+    return fallen.sum() / (tasks if over == "tasks" else tasks - 1)
+
+
+def backward_transfer(matrix: Tensor) -> Tensor:
+    """BWT: mean change of each previous task's accuracy since it was learned (Lopez-Paz and Ranzato, NeurIPS 2017).
+
+    >>> backward_transfer(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
+    tensor(-30.)
+    """
+    return -forgetting(matrix, reference="first")
+
+
+def average_anytime_accuracy(matrix: Tensor) -> Tensor:
+    """AAA: mean over the stages of the mean accuracy over the tasks seen by then.
+
+    >>> average_anytime_accuracy(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
+    tensor(80.)
+    """
+    seen = torch.arange(1, len(matrix) + 1, device=matrix.device)
+    measured = torch.ones_like(matrix, dtype=torch.bool).tril()
+    return (matrix.masked_fill(~measured, 0).sum(dim=1) / seen).mean()

@@ -1,0 +1,1 @@
+"""Backbones: networks from images to features, without a head."""

@@ -1,0 +1,62 @@
+"""ResNet-18 for small images, as used throughout the replay literature."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ddn_lightning.networks.backbone import Backbone
+
+
+class ResNet18(Backbone):
+    """ResNet-18 with a 3x3 stem and no max-pooling, without its head.
+
+    The variant of iCaRL, DER++ and the DDN paper: https://arxiv.org/abs/1512.03385 with the stem made for 32x32 images.
+    With a linear head for 10 classes it has 11,173,962 parameters at width 64 and 1,094,750 at width 20.
+
+    Args:
+        in_channels: Channels of the images.
+        width: Channels of the first stage; each of the three that follow has twice as many as the one before.
+    """
+
+    def __init__(self, in_channels: int = 3, width: int = 64) -> None:
+        super().__init__()
+        self.feature_dim = 8 * width
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        self.stages = nn.Sequential(
+            _stage(width, width, stride=1),
+            _stage(width, 2 * width, stride=2),
+            _stage(2 * width, 4 * width, stride=2),
+            _stage(4 * width, 8 * width, stride=2),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (batch, feature_dim)."""
+        features: Tensor = self.stages(self.stem(images))
+        return features.mean(dim=(2, 3))
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions around which the input is added."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(),
+            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+        )
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False), nn.BatchNorm2d(out_channels)
+            )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return functional.relu(self.residual(features) + self.shortcut(features))
+
+
+def _stage(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(_Block(in_channels, out_channels, stride), _Block(out_channels, out_channels, 1))

@@ -1,0 +1,83 @@
+"""The one record that flows through everything: a batch is Samples, and so is a draw from memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(eq=False)  # not frozen: Lightning's precision plug-ins rebuild a batch field by field
+class Samples:
+    """Images with their labels and what is known about them.
+
+    Under several devices this is one rank's share, and :meth:`mean` divides by the size of the whole, so that summing
+    gradients over the ranks gives exactly the gradient of one device, however unequal the shares are.
+
+    Args:
+        images: Raw ``uint8`` images (batch, channels, height, width); normalised floats once augmented.
+        labels: Class of each image.
+        logits: Outputs stored with the sample, for methods that replay them.
+        tasks: Task of each image. Stays on the host: it only selects, and asking the device would stall it.
+        slots: Where in the memory a draw came from. Stays on the host as well.
+        global_size: Size of the whole batch over all ranks; ``None`` when these samples are all of it.
+    """
+
+    images: Tensor
+    labels: Tensor
+    logits: Tensor | None = None
+    tasks: Tensor | None = None
+    slots: Tensor | None = None
+    global_size: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: Tensor | slice) -> "Samples":
+        def select(column: Tensor | None) -> Tensor | None:
+            return None if column is None else column[index]
+
+        return Samples(
+            self.images[index], self.labels[index], select(self.logits), select(self.tasks), select(self.slots)
+        )
+
+    @property
+    def total(self) -> int:
+        """Number of samples over all ranks."""
+        return len(self) if self.global_size is None else self.global_size
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean of one value per sample over the whole batch: this rank's term of it, to be summed over the ranks."""
+        return values.sum() / self.total
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Samples":
+        """Move what is computed with; tasks and slots stay on the host."""
+        return replace(
+            self,
+            images=self.images.to(device, non_blocking=non_blocking),
+            labels=self.labels.to(device, non_blocking=non_blocking),
+            logits=None if self.logits is None else self.logits.to(device, non_blocking=non_blocking),
+        )
+
+
+def concatenate(parts: Sequence[Samples]) -> Samples:
+    """One record of several; a field is kept where all parts have it."""
+
+    def join(columns: Sequence[Tensor | None]) -> Tensor | None:
+        known = [column for column in columns if column is not None]
+        return torch.cat(known) if len(known) == len(parts) else None
+
+    return Samples(
+        torch.cat([part.images for part in parts]),
+        torch.cat([part.labels for part in parts]),
+        join([part.logits for part in parts]),
+        join([part.tasks for part in parts]),
+        join([part.slots for part in parts]),
+        global_size=sum(part.total for part in parts),
+    )
+
+
+def cross_entropy(logits: Tensor, samples: Samples) -> Tensor:
+    """Mean cross-entropy of the hard labels over the whole batch."""
+    return samples.mean(functional.cross_entropy(logits, samples.labels, reduction="none"))

@@ -1,0 +1,58 @@
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning import ImageTransform
+
+
+def images(size: int = 6, channels: int = 3) -> Tensor:
+    return torch.randint(256, (size, channels, 5, 7), dtype=torch.uint8)
+
+
+def test_without_a_generator_it_normalises() -> None:
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
+    raw = images()
+    expected = (raw / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    assert torch.allclose(ImageTransform(mean, std, padding=2, flip=True)(raw), expected, atol=1e-6)
+
+
+def test_each_image_is_one_of_its_own_crops_and_flips() -> None:
+    """Brute force: every crop of the padded image, straight and mirrored; and many different ones occur."""
+    raw = images(200, channels=1)
+    generator = torch.Generator().manual_seed(0)
+    augmented = ImageTransform([0.0], [1 / 255], padding=2, flip=True)(raw, generator).round().to(torch.uint8)
+    seen = torch.zeros(5, 5, 2)
+    for before, after in zip(raw, augmented, strict=True):
+        padded = functional.pad(before, [2] * 4)
+        matches = _matches(padded, after)
+        assert matches
+        seen[matches[0]] += 1
+    assert (seen.sum((1, 2)) > 20).all()
+    assert (seen.sum((0, 2)) > 20).all()
+    assert 70 < seen[..., 1].sum() < 130
+
+
+def _matches(padded: Tensor, after: Tensor) -> list[tuple[int, int, int]]:
+    found = []
+    for top in range(5):
+        for left in range(5):
+            crop = padded[:, top : top + 5, left : left + 7]
+            found += [(top, left, flip) for flip in (0, 1) if torch.equal(crop.flip(-1) if flip else crop, after)]
+    return found
+
+
+def test_no_padding_and_no_flip_leave_the_image_and_the_generator_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    before = generator.get_state()
+    raw = images()
+    transform = ImageTransform([0.0] * 3, [1.0] * 3)
+    assert torch.equal(transform(raw, generator), transform(raw))
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_two_draws_differ_and_one_seed_repeats() -> None:
+    transform = ImageTransform([0.0] * 3, [1.0] * 3, padding=2, flip=True)
+    raw, generator = images(), torch.Generator().manual_seed(0)
+    first, second = transform(raw, generator), transform(raw, generator)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, transform(raw, torch.Generator().manual_seed(0)))

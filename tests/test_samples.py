@@ -1,0 +1,50 @@
+import torch
+from torch.nn import functional
+
+from ddn_lightning import Samples, concatenate, cross_entropy
+
+
+def make(size: int, **fields: object) -> Samples:
+    return Samples(torch.rand(size, 1, 4, 4), torch.arange(size), **fields)  # type: ignore[arg-type]
+
+
+def test_index_selects_every_field_and_forgets_the_global_size() -> None:
+    samples = make(5, logits=torch.rand(5, 3), tasks=torch.arange(5), slots=torch.arange(5), global_size=9)
+    index = torch.tensor([3, 0])
+
+    chosen = samples[index]
+
+    assert chosen.labels.tolist() == [3, 0]
+    assert torch.equal(chosen.images, samples.images[index])
+    assert chosen.logits is not None
+    assert torch.equal(chosen.logits, samples.logits[index])  # type: ignore[index]
+    assert (chosen.tasks.tolist(), chosen.slots.tolist()) == ([3, 0], [3, 0])  # type: ignore[union-attr]
+    assert chosen.total == 2
+
+
+def test_terms_of_the_mean_add_up_to_the_mean_of_the_whole() -> None:
+    whole = torch.rand(5)
+    shares = [make(3, global_size=5).mean(whole[::2]), make(2, global_size=5).mean(whole[1::2])]
+    assert torch.allclose(sum(shares), whole.mean())
+
+
+def test_cross_entropy_is_torchs() -> None:
+    samples, logits = make(4), torch.randn(4, 6)
+    assert torch.allclose(cross_entropy(logits, samples), functional.cross_entropy(logits, samples.labels))
+
+
+def test_concatenate_keeps_what_all_parts_have() -> None:
+    first, second = make(2, tasks=torch.zeros(2), slots=torch.arange(2)), make(3, tasks=torch.ones(3), global_size=7)
+    joined = concatenate([first, second])
+    assert joined.labels.tolist() == [0, 1, 0, 1, 2]
+    assert joined.tasks is not None
+    assert joined.tasks.tolist() == [0, 0, 1, 1, 1]
+    assert joined.slots is None
+    assert joined.total == 9
+
+
+def test_to_moves_what_is_computed_with_and_leaves_bookkeeping_on_the_host() -> None:
+    moved = make(2, tasks=torch.arange(2), slots=torch.arange(2), logits=torch.rand(2, 3)).to("meta")
+    devices = [moved.images.device.type, moved.labels.device.type, moved.logits.device.type]  # type: ignore[union-attr]
+    assert devices == ["meta"] * 3
+    assert moved.tasks.device.type == moved.slots.device.type == "cpu"  # type: ignore[union-attr]

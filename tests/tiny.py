@@ -1,0 +1,49 @@
+"""Things so small that a whole task sequence is learned in a fraction of a second."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ddn_lightning import Samples, SmallNet, TaskSequence
+
+
+class TinySequence(TaskSequence):
+    """Six classes of 8x8 noise around a pattern of their own, three tasks."""
+
+    name = "tiny"
+    mean = (0.5,)
+    std = (0.25,)
+    padding = 1
+    flip = True
+    num_classes = 6
+
+    def __init__(self, num_tasks: int = 3, per_class: int = 12, **kwargs: Any) -> None:
+        super().__init__(num_tasks=num_tasks, **kwargs)
+        self.per_class = per_class
+
+    def load(self, train: bool) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(int(train))
+        patterns = torch.rand(self.num_classes, 1, 8, 8, generator=torch.Generator().manual_seed(7))
+        labels = torch.arange(self.num_classes).repeat_interleave(self.per_class)
+        noise = torch.rand(len(labels), 1, 8, 8, generator=generator)
+        return (255 * (0.7 * patterns[labels] + 0.3 * noise)).to(torch.uint8), labels
+
+
+class DropoutNet(SmallNet):
+    """A backbone that draws from the global random state, and has BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__(width=4, feature_dim=8)
+        self.layers.insert(1, nn.BatchNorm2d(4))
+        self.layers.append(nn.Dropout(0.2))
+
+
+def small_net() -> SmallNet:
+    return SmallNet(width=4, feature_dim=8)
+
+
+def random_samples(size: int, num_classes: int = 6, tasks: int = 3) -> Samples:
+    labels = torch.randint(num_classes, (size,))
+    images = torch.randint(256, (size, 1, 8, 8), dtype=torch.uint8)
+    return Samples(images, labels, tasks=labels // (num_classes // tasks))
