@@ -1,0 +1,126 @@
+"""Split CIFAR-10 and Split CIFAR-100: torchvision's files, or a local tree of the same images."""
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.data.image_tree import ImageReader, full_path, tree_classes, tree_images
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
+
+IMAGE_SHAPE = (3, 32, 32)
+
+
+class _SplitCIFAR(TaskSequence):
+    # what both datasets share; the tree's alphabetical order of classes is the datasets' own order of labels
+    torchvision_class: ClassVar[str]
+    torchvision_folder: ClassVar[str]
+
+    def __init__(self, root: str, download: bool, num_tasks: int, **kwargs: Any) -> None:
+        super().__init__(num_tasks=num_tasks, **kwargs)
+        self.root = full_path(root)
+        self.download = download
+        self._reader = ImageReader(self.root)
+
+    def prepare_data(self) -> None:
+        """Download if asked to, or decode a local tree into its cache: on one rank."""
+        if self._has_tree():
+            for split in ("train", "test"):
+                self._reader.prepare(split, tree_images(self.root, split, self._classes()))
+        else:
+            self._open(train=False, download=self.download)
+
+    def load(self, train: bool) -> tuple[Tensor, Tensor]:
+        """The official training or test split."""
+        if not self._has_tree():
+            dataset = self._open(train)
+            return torch.from_numpy(dataset.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(dataset.targets)
+        split = "train" if train else "test"
+        images, labels = self._reader.read(split, tree_images(self.root, split, self._classes()))
+        if images.shape[1:] != IMAGE_SHAPE:
+            raise ConfigurationError(
+                f"the images of {type(self).__name__} must be 32x32, but those in {os.path.join(self.root, split)} are "
+                f"{images.shape[3]}x{images.shape[2]}"
+            )
+        return images, labels
+
+    def _has_tree(self) -> bool:
+        """Whether to read a tree: torchvision's own files come first."""
+        folders = [os.path.join(self.root, name) for name in ("train", "test")]
+        return all(map(os.path.isdir, folders)) and not os.path.isdir(os.path.join(self.root, self.torchvision_folder))
+
+    def _classes(self) -> list[str]:
+        classes = tree_classes(self.root)
+        if len(classes) != self.num_classes:
+            raise ConfigurationError(
+                f"{type(self).__name__} has {self.num_classes} classes, but {self.root} has train and test folders of "
+                f"{len(classes)}: use SplitImageFolder for another dataset"
+            )
+        return classes
+
+    def _open(self, train: bool, download: bool = False) -> "CIFAR10":
+        from torchvision import datasets  # here: importing torchvision would slow down every start
+
+        try:
+            return getattr(datasets, self.torchvision_class)(self.root, train=train, download=download)
+        except (RuntimeError, OSError) as error:
+            if download:
+                raise ConfigurationError(f"cannot download {self.torchvision_class} to {self.root}: {error}") from error
+            raise ConfigurationError(
+                f"expected {self.torchvision_class} in {self.root}, either as torchvision's folder "
+                f"{self.torchvision_folder}, which download=True fetches, or as images in train/<class>/ and "
+                f"test/<class>/; found neither, or damaged files"
+            ) from error
+
+
+class SplitCIFAR10(_SplitCIFAR):
+    """CIFAR-10, 60,000 images of 32x32 pixels, in five tasks of two classes.
+
+    Origin: A. Krizhevsky, `Learning Multiple Layers of Features from Tiny Images
+    <https://www.cs.toronto.edu/~kriz/learning-features-2009-TR.pdf>`_, 2009. A folder with ``train/<class>/*`` and
+    ``test/<class>/*`` is read as well, and cached in ``.ddn_cache`` inside it.
+
+    Args:
+        root: Folder that holds torchvision's ``cifar-10-batches-py``, or ``train`` and ``test``.
+        download: Fetch the files if they are not there.
+        num_tasks: Into how many tasks of equally many classes to split.
+        **kwargs: Arguments of :class:`TaskSequence`.
+    """
+
+    name = "cifar10"
+    mean = (0.4914, 0.4822, 0.4465)  # of the training split, in [0, 1]
+    std = (0.2470, 0.2435, 0.2615)
+    num_classes = 10
+    torchvision_class = "CIFAR10"
+    torchvision_folder = "cifar-10-batches-py"
+
+    def __init__(self, root: str = "data", download: bool = False, num_tasks: int = 5, **kwargs: Any) -> None:
+        super().__init__(root, download, num_tasks, **kwargs)
+
+
+class SplitCIFAR100(_SplitCIFAR):
+    """CIFAR-100 with its fine labels, 60,000 images of 32x32 pixels, in ten tasks of ten classes.
+
+    Origin: as :class:`SplitCIFAR10`.
+
+    Args:
+        root: Folder that holds torchvision's ``cifar-100-python``, or ``train`` and ``test``.
+        download: Fetch the files if they are not there.
+        num_tasks: Into how many tasks of equally many classes to split.
+        **kwargs: Arguments of :class:`TaskSequence`.
+    """
+
+    name = "cifar100"
+    mean = (0.5071, 0.4867, 0.4408)  # of the training split, in [0, 1]
+    std = (0.2675, 0.2565, 0.2761)
+    num_classes = 100
+    torchvision_class = "CIFAR100"
+    torchvision_folder = "cifar-100-python"
+
+    def __init__(self, root: str = "data", download: bool = False, num_tasks: int = 10, **kwargs: Any) -> None:
+        super().__init__(root, download, num_tasks, **kwargs)

@@ -1,0 +1,162 @@
+"""Split Tiny ImageNet: the official zip, or the folder it unpacks to."""
+
+import os
+import stat
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.data.image_tree import ImageFile, ImageReader, full_path, list_images, show_progress
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.errors import ConfigurationError
+
+FOLDER = "tiny-imagenet-200"
+
+
+class SplitTinyImageNet(TaskSequence):
+    """Tiny ImageNet, 110,000 images of 64x64 pixels and 200 classes, in ten tasks of twenty classes.
+
+    Origin: Y. Le and X. Yang, `Tiny ImageNet Visual Recognition Challenge
+    <http://cs231n.stanford.edu/reports/2015/pdfs/yle_project.pdf>`_, 2015. The official test images have no labels, so
+    the test split is the official validation split. Labels follow the order of ``wnids.txt``.
+
+    Args:
+        root: Folder that holds ``tiny-imagenet-200``, or the zip file to unpack there.
+        download: Fetch the zip file if it is not there.
+        num_tasks: Into how many tasks of equally many classes to split.
+        **kwargs: Arguments of :class:`TaskSequence`.
+    """
+
+    name = "tiny_imagenet"
+    mean = (0.4802, 0.4480, 0.3975)  # of the training split, in [0, 1]
+    std = (0.2770, 0.2691, 0.2821)
+    num_classes = 200
+    url: ClassVar[str] = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+    md5: ClassVar[str] = "90528d7ca1a48142e341f4ef8d21d0de"
+
+    def __init__(self, root: str = "data", download: bool = False, num_tasks: int = 10, **kwargs: Any) -> None:
+        super().__init__(num_tasks=num_tasks, **kwargs)
+        self.root = full_path(root)
+        self.folder = os.path.join(self.root, FOLDER)
+        self.download = download
+        self._reader = ImageReader(self.folder)
+
+    def prepare_data(self) -> None:
+        """Download and unpack if need be, and decode both splits into the cache: on one rank."""
+        archive = f"{self.folder}.zip"
+        if not os.path.isdir(self.folder):
+            if self.download and not os.path.exists(archive):
+                self._fetch(archive)
+            if os.path.exists(archive):
+                _check_md5(archive, self.md5)
+                _extract(archive, self.folder)
+        for split in ("train", "test"):
+            self._reader.prepare(split, self._files(split))
+
+    def load(self, train: bool) -> tuple[Tensor, Tensor]:
+        """The official training or validation split."""
+        split = "train" if train else "test"
+        return self._reader.read(split, self._files(split))
+
+    def _fetch(self, archive: str) -> None:
+        try:
+            os.makedirs(self.root, exist_ok=True)
+            torch.hub.download_url_to_file(self.url, archive)  # by way of a temporary file
+        except OSError as error:
+            raise ConfigurationError(f"cannot download {self.url} to {archive}: {error}") from error
+
+    def _files(self, split: str) -> list[ImageFile]:
+        if not os.path.isdir(self.folder):
+            raise ConfigurationError(
+                f"expected Tiny ImageNet in {self.folder}: it is not there. Set download=True, or put the official "
+                f"{FOLDER}.zip into {self.root}"
+            )
+        classes = [line for line in _read_lines(os.path.join(self.folder, "wnids.txt")) if line]
+        if len(set(classes)) != self.num_classes or len(classes) != self.num_classes:
+            raise ConfigurationError(
+                f"{os.path.join(self.folder, 'wnids.txt')} must name {self.num_classes} different classes, got "
+                f"{len(classes)} names, {len(set(classes))} of them different"
+            )
+        if split == "test":
+            return _validation_images(os.path.join(self.folder, "val"), classes)
+        folders = [os.path.join(self.folder, "train", name, "images") for name in classes]
+        return [file for label, folder in enumerate(folders) for file in list_images(folder, label)]
+
+
+def _validation_images(folder: str, classes: Sequence[str]) -> list[ImageFile]:
+    """The images that ``val_annotations.txt`` names, in its order."""
+    annotations = os.path.join(folder, "val_annotations.txt")
+    labels = {name: label for label, name in enumerate(classes)}
+    found = {os.path.basename(file.path): file for file in list_images(os.path.join(folder, "images"), label=0)}
+    files = []
+    for number, line in enumerate(_read_lines(annotations), 1):
+        if not line:
+            continue
+        name, _, rest = line.partition("\t")
+        wnid = rest.partition("\t")[0]
+        if wnid not in labels:
+            raise ConfigurationError(f"{annotations}, line {number}: expected a class of wnids.txt, got {wnid!r}")
+        if name not in found:
+            raise ConfigurationError(f"{annotations}, line {number}: {name} is not in {os.path.join(folder, 'images')}")
+        files.append(ImageFile(found[name].path, labels[wnid], found[name].size, found[name].modified))
+    empty = sorted(set(range(len(classes))) - {file.label for file in files})
+    if empty:
+        raise ConfigurationError(f"{annotations} must name an image of each class, but has none of {classes[empty[0]]}")
+    return files
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {path}, a part of Tiny ImageNet: {error}") from error
+
+
+def _check_md5(archive: str, expected: str) -> None:
+    from torchvision.datasets.utils import calculate_md5  # here: only the first start needs it
+
+    found = calculate_md5(archive)
+    if found != expected:
+        raise ConfigurationError(
+            f"{archive} must have the md5 checksum {expected}, got {found}: delete it and fetch it again"
+        )
+
+
+def _extract(archive: str, folder: str) -> None:
+    """Unpack beside the target and rename at the end, so that the folder is whole whenever it is there."""
+    try:
+        with zipfile.ZipFile(archive) as packed, tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as temporary:
+            members = packed.infolist()
+            for member in members:
+                _check_member(archive, member)
+            for member in show_progress(members, f"Unpacking {os.path.basename(archive)}", len(members)):
+                packed.extract(member, temporary)
+            _move(os.path.join(temporary, FOLDER), folder)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ConfigurationError(f"cannot unpack {archive} to {folder}: {error}") from error
+
+
+def _check_member(archive: str, member: zipfile.ZipInfo) -> None:
+    # as Windows reads it, too: there a backslash separates and C: is absolute
+    is_outside = any(
+        path.is_absolute() or path.drive or ".." in path.parts
+        for path in (PurePosixPath(member.filename), PureWindowsPath(member.filename))
+    )
+    if is_outside or stat.S_ISLNK(member.external_attr >> 16):
+        raise ConfigurationError(
+            f"{archive} must hold only files and folders below its own, got {member.filename}: nothing was unpacked"
+        )
+
+
+def _move(source: str, target: str) -> None:
+    try:
+        os.rename(source, target)
+    except OSError:
+        if not os.path.isdir(target):  # it is if another node was faster
+            raise

@@ -1,0 +1,53 @@
+"""Two ranks with half a batch each are one rank with the whole batch."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from every_method import METHODS, build
+from tiny import DropoutNet, TinySequence, small_net
+from torch import nn
+
+from ddn_lightning import ReplayMethod
+from ddn_lightning.distributed import gather_shares
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.mark.parametrize("batch_size", [6, 5])
+@pytest.mark.parametrize("method_class", METHODS)
+def test_two_ranks_equal_one(
+    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], batch_size: int
+) -> None:
+    def trained(**arguments: object) -> ReplayMethod:
+        sequence = TinySequence(batch_size=batch_size, drop_last=False)
+        return fit(lambda: build(method_class, small_net()).double(), sequence, **arguments)
+
+    one = trained()
+    two = trained(devices=2, strategy="ddp_fork")
+    for name, parameter in one.named_parameters():
+        assert (parameter - two.get_parameter(name)).abs().max() < 1e-9, name
+    assert torch.equal(one.accuracy_matrix.nan_to_num(), two.accuracy_matrix.nan_to_num())
+    assert two.tasks_finished == 3
+
+
+def test_batch_norm_statistics_agree_after_every_step(fit: Callable[..., ReplayMethod]) -> None:
+    from every_method import SlowEnding
+
+    class Compare(SlowEnding):
+        def on_train_batch_end(self, *args: object) -> None:
+            for layer in self.modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    everyones = gather_shares(layer.running_mean[None], 2)
+                    assert torch.equal(everyones[0], everyones[1])
+                    self.checked += 1
+            super().on_train_batch_end(*args)  # type: ignore[arg-type]
+
+        checked = 0
+
+        def on_train_end(self) -> None:
+            super().on_train_end()
+            self.endings[9] = self.checked
+
+    method = fit(lambda: build(Compare, DropoutNet()), devices=2, strategy="ddp_fork")
+    assert method.endings[9] == 12

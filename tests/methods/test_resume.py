@@ -1,0 +1,97 @@
+"""Stopped anywhere and resumed, a run ends bit for bit as if it had never stopped."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from every_method import METHODS, build
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from tiny import TinySequence
+
+from ddn_lightning import ReplayMethod
+
+
+class SaveAlways(Checkpoint):
+    """Saves after every step, every evaluation and every epoch. Lightning calls it after all other callbacks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"step{trainer.global_step}.ckpt")
+
+    def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"evaluated{trainer.current_epoch}.ckpt")
+
+    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"epoch{trainer.current_epoch}.ckpt")
+
+
+def outcome(method: ReplayMethod) -> dict[str, Any]:
+    return {
+        "weights": method.state_dict(),
+        "memory": method.memory.state_dict() if method.memory_draws else None,
+        "streams": method.streams.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in method.trainer.optimizers],
+        "random": torch.get_rng_state(),
+    }
+
+
+def assert_equal(first: Any, second: Any, where: str = "outcome") -> None:
+    if isinstance(first, torch.Tensor):
+        assert torch.equal(first.nan_to_num(-1), second.nan_to_num(-1)), where
+        assert torch.equal(first.isnan(), second.isnan()), where
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys(), where
+        for key in first:
+            assert_equal(first[key], second[key], f"{where}.{key}")
+    elif isinstance(first, list):
+        assert len(first) == len(second), where
+        for index, pair in enumerate(zip(first, second, strict=True)):
+            assert_equal(*pair, f"{where}[{index}]")
+    else:
+        assert first == second, where
+
+
+def sequence() -> TinySequence:
+    return TinySequence(epochs_per_task=2, batch_size=10)  # 3 steps per epoch, the last one short: 18 in all
+
+
+@pytest.mark.parametrize("method_class", METHODS)
+def test_resuming_at_every_step_and_every_epoch_changes_nothing(
+    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], tmp_path: Path
+) -> None:
+    def make() -> ReplayMethod:
+        return build(method_class, momentum=0.9)
+
+    expected = outcome(fit(make, sequence(), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)]))
+    checkpoints = sorted(tmp_path.glob("*.ckpt"))
+    assert len(checkpoints) == 18 + 6 + 3
+
+    for checkpoint in checkpoints:
+        torch.load(checkpoint, weights_only=True)
+        resumed = outcome(fit(make, sequence(), ckpt_path=checkpoint, seed=99))  # whatever its own seed
+        if checkpoint.stem == "epoch5":  # nothing is left to train, so nothing is drawn any more
+            resumed["random"] = expected["random"]
+        assert_equal(resumed, expected, checkpoint.name)
+
+
+def test_an_end_of_task_that_was_interrupted_is_done_once(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+    from every_method import SlowEnding
+
+    class Killed(SlowEnding):
+        def end_task(self) -> None:
+            super().end_task()
+            if self.task == 1:
+                raise KeyboardInterrupt
+
+    Killed.__name__ = "SlowEnding"
+    expected = outcome(fit(lambda: build(SlowEnding), sequence()))
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        fit(lambda: build(Killed), sequence(), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
+    resumed = fit(lambda: build(SlowEnding), sequence(), ckpt_path=tmp_path / "step12.ckpt")  # the second task's last
+    assert resumed.endings[:3].tolist() == [1, 1, 1]
+    assert_equal(outcome(resumed), expected)

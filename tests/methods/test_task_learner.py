@@ -1,0 +1,206 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from every_method import SlowEnding
+from lightning.pytorch import Trainer
+from tiny import DropoutNet, TinySequence, small_net
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from ddn_lightning import ER, ConfigurationError, Finetune, Forgetting, ReplayMethod, ReservoirSampling, TaskCallback
+
+
+class Diary(TaskCallback):
+    """Writes down what happens in which order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_train_batch_end(self, trainer: Trainer, method: Any, *_: Any) -> None:
+        self.lines.append(f"batch of {method.task}")
+
+    def on_task_end(self, trainer: Trainer, method: ReplayMethod, task: int) -> None:
+        self.lines.append(f"end of {task}")
+
+    def on_validation_end(self, trainer: Trainer, method: Any) -> None:
+        self.lines.append(f"evaluation of {method.task}")
+
+    def on_task_exit(self, trainer: Trainer, method: ReplayMethod, task: int) -> None:
+        self.lines.append(f"exit of {task}")
+
+
+def test_a_task_ends_before_its_evaluation_and_is_left_after_it(fit: Callable[..., ReplayMethod]) -> None:
+    diary = Diary()
+    method = fit(lambda: SlowEnding(small_net(), num_classes=6), TinySequence(batch_size=12), callbacks=[diary])
+    expected = []
+    for task in range(3):
+        expected += [f"batch of {task}"] * 2 + [f"end of {task}", f"evaluation of {task}", f"exit of {task}"]
+    assert diary.lines == expected
+    assert method.endings[:3].tolist() == [1, 1, 1]
+
+
+def test_stopping_within_a_task_does_not_end_it(fit: Callable[..., ReplayMethod]) -> None:
+    diary = Diary()
+    sequence = TinySequence(batch_size=6)  # 4 steps per task
+    method = fit(lambda: SlowEnding(small_net(), num_classes=6), sequence, callbacks=[diary], max_steps=6)
+    assert method.task == 1
+    assert method.tasks_finished == 1
+    assert [line for line in diary.lines if "end of" in line] == ["end of 0"]
+    assert method.accuracy_matrix[0, 0].isfinite()
+    assert method.accuracy_matrix[1].isnan().all()
+
+
+def test_the_matrix_holds_the_accuracies_of_the_network_at_each_task_end(fit: Callable[..., ReplayMethod]) -> None:
+    """Measured again by hand, from copies of the weights."""
+    expected = []
+
+    class Measure(TaskCallback):
+        def on_task_end(self, trainer: Trainer, method: ReplayMethod, task: int) -> None:
+            method.eval()
+            test = method.sequence.test_set
+            hits = method(method.sequence.transform(test.images)).argmax(1) == test.labels
+            expected.append([100 * hits[test.tasks == t].float().mean().item() for t in range(task + 1)])
+            method.train()
+
+    method = fit(lambda: ER(DropoutNet(), num_classes=6), TinySequence(epochs_per_task=3), callbacks=[Measure()])
+    for task, row in enumerate(expected):
+        assert method.accuracy_matrix[task, : task + 1].tolist() == pytest.approx(row)
+        assert method.accuracy_matrix[task, task + 1 :].isnan().all()
+
+
+def test_the_sanity_check_counts_for_nothing(fit: Callable[..., ReplayMethod]) -> None:
+    with_check = fit(lambda: ER(small_net(), num_classes=6), num_sanity_val_steps=2)
+    without = fit(lambda: ER(small_net(), num_classes=6))
+    assert torch.equal(with_check.accuracy_matrix.nan_to_num(), without.accuracy_matrix.nan_to_num())
+
+
+def test_one_seed_gives_one_result_and_another_seed_another(fit: Callable[..., ReplayMethod]) -> None:
+    def weights(seed: int) -> Tensor:
+        return fit(lambda: ER(DropoutNet(), num_classes=6), seed=seed).head.weight
+
+    assert torch.equal(weights(0), weights(0))
+    assert not torch.equal(weights(0), weights(1))
+
+
+def test_summaries_are_logged(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(log_every_n_steps=1)
+    trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
+    logged = trainer.callback_metrics
+    assert {"train/loss", "average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy"} <= set(
+        logged
+    )
+    last_row = torch.stack([logged[f"val/accuracy/task_{task}"] for task in range(3)])
+    assert torch.allclose(logged["average_accuracy"], last_row.mean())
+
+
+def test_validate_and_test_measure_without_training(make_trainer: Callable[..., Trainer]) -> None:
+    method = ER(small_net(), num_classes=6)
+    make_trainer().fit(method, TinySequence(batch_size=12))
+    (validated,) = make_trainer().validate(method, TinySequence(), verbose=False)
+    (tested,) = make_trainer().test(method, TinySequence(), verbose=False)
+    for task in range(3):
+        expected = pytest.approx(method.accuracy_matrix[-1, task].item())
+        assert validated[f"val/accuracy/task_{task}"] == tested[f"test/accuracy/task_{task}"] == expected
+
+
+def test_unseen_classes_can_be_masked(make_trainer: Callable[..., Trainer]) -> None:
+    method = ER(small_net(), num_classes=6, mask_unseen=True)
+    make_trainer(max_steps=4).fit(method, TinySequence(batch_size=6))
+    method.head.bias.data[3] = 100.0
+    assert set(method.class_scores(torch.randn(50, 1, 8, 8)).argmax(1).tolist()) <= {0, 1}
+    method.mask_unseen = False
+    assert set(method.class_scores(torch.randn(50, 1, 8, 8)).argmax(1).tolist()) == {3}
+
+
+def test_the_learning_rate_falls_at_the_milestones_of_each_task(fit: Callable[..., ReplayMethod]) -> None:
+    rates = []
+
+    class Watch(TaskCallback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    fit(
+        lambda: ER(small_net(), num_classes=6, lr=1.0, lr_milestones=[1, 3]),
+        TinySequence(epochs_per_task=4, batch_size=24),
+        callbacks=[Watch()],
+    )
+    assert rates == pytest.approx([1.0, 0.1, 0.1, 0.01] * 3)
+
+
+def test_momentum_starts_anew_with_each_task(fit: Callable[..., ReplayMethod]) -> None:
+    """Against torch's own SGD, made anew for each task and fed the same gradients."""
+    references: list[torch.optim.SGD] = []
+    copies: list[nn.Parameter] = []
+
+    class Reference(TaskCallback):
+        def on_train_start(self, trainer: Trainer, method: Any) -> None:
+            copies.extend(nn.Parameter(p.detach().clone()) for p in method.parameters())
+
+        def on_train_batch_end(self, trainer: Trainer, method: Any, *_: Any) -> None:
+            if len(references) < method.tasks_seen:
+                references.append(torch.optim.SGD(copies, 0.03, momentum=0.9, weight_decay=0.1))
+            for copy, parameter in zip(copies, method.parameters(), strict=True):
+                copy.grad = parameter.grad.clone()
+            references[-1].step()
+
+    method = fit(lambda: Finetune(small_net(), num_classes=6, momentum=0.9, weight_decay=0.1), callbacks=[Reference()])
+    assert len(references) == 3
+    assert all(torch.equal(a, b) for a, b in zip(copies, method.parameters(), strict=True))
+
+
+def test_callbacks_of_the_user_are_kept(make_trainer: Callable[..., Trainer]) -> None:
+    class OwnForgetting(Forgetting):
+        pass
+
+    given = OwnForgetting(over="tasks")
+    trainer = make_trainer(callbacks=[given])
+    trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
+    assert [c for c in trainer.callbacks if isinstance(c, Forgetting)] == [given]
+    assert sum(isinstance(c, ReservoirSampling) for c in trainer.callbacks) == 1
+
+
+def test_a_checkpoint_loads_without_data_and_predicts_the_same(
+    make_trainer: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    method = ER(small_net(), num_classes=6, buffer_size=11, replay_weight=0.5)
+    trainer = make_trainer()
+    trainer.fit(method, TinySequence(batch_size=12))
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    loaded = ER.load_from_checkpoint(tmp_path / "run.ckpt", backbone=small_net())
+    images = torch.randn(4, 1, 8, 8)
+    assert torch.equal(loaded(images), method(images))
+    assert (loaded.memory.buffer_size, loaded.replay_weight) == (11, 0.5)
+    assert torch.equal(loaded.accuracy_matrix.nan_to_num(), method.accuracy_matrix.nan_to_num())
+    assert loaded.tasks_seen == 3
+
+
+def test_foreign_checkpoints_are_refused(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    trainer = make_trainer()
+    trainer.fit(Finetune(small_net(), num_classes=6), TinySequence(batch_size=12))
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    with pytest.raises(ConfigurationError, match="expected a checkpoint of ER, got one of Finetune"):
+        make_trainer().fit(ER(small_net(), num_classes=6), TinySequence(), ckpt_path=tmp_path / "run.ckpt")
+    with pytest.raises(ConfigurationError, match="expected a checkpoint for 5 classes, got one for 6"):
+        Finetune.load_from_checkpoint(tmp_path / "run.ckpt", backbone=small_net(), num_classes=5)
+    torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, tmp_path / "foreign.ckpt")
+    with pytest.raises(ConfigurationError, match="not written by a method of ddn_lightning"):
+        ER.load_from_checkpoint(tmp_path / "foreign.ckpt", backbone=small_net(), num_classes=6)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_what_does_not_fit_together_is_named(make_trainer: Callable[..., Trainer]) -> None:
+    with pytest.raises(ConfigurationError, match="num_classes must be the 6 of TinySequence, got 10"):
+        make_trainer().fit(ER(small_net(), num_classes=10), TinySequence())
+    with pytest.raises(ConfigurationError, match="take the 1 channels of TinySequence, but SmallNet takes 3"):
+        from ddn_lightning import SmallNet
+
+        make_trainer().fit(ER(SmallNet(in_channels=3), num_classes=6), TinySequence())
+    with pytest.raises(ConfigurationError, match="needs a TaskSequence such as SplitDigits"):
+        make_trainer(max_epochs=1).fit(ER(small_net(), num_classes=6), DataLoader(range(3)))
+    with pytest.raises(ConfigurationError, match="attribute feature_dim.*Linear has None"):
+        ER(nn.Linear(3, 3), num_classes=6)
+    with pytest.raises(ConfigurationError, match="buffer_size must be positive, got -5"):
+        ER(small_net(), num_classes=6, buffer_size=-5)
