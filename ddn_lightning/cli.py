@@ -24,6 +24,11 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.methods.base import ReplayMethod
 from ddn_lightning.methods.task_learner import CHECKPOINT_KEY
 
+EXPECTED_WARNINGS = (
+    ".*isinstance.treespec, LeafSpec",  # Lightning 2.6.6 on torch 2.15
+    "LightningCLI's args parameter is intended to run from within Python",  # as the tests and notebooks do
+    "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # evaluating needs no RunRecord
+)
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
 
 
@@ -106,7 +111,7 @@ class DDNCommand(LightningCLI):
 
     def _config_as_yaml(self) -> str:
         parser = self._parser(self.subcommand)
-        return str(parser.dump(self.config[self.subcommand], skip_none=False))
+        return str(parser.dump(self.config[self.subcommand], skip_unset=False))
 
     def _claim_run_folder(self, config: Any) -> Path:
         """Make the folder now, so that two runs that start together cannot take the same one."""
@@ -135,7 +140,8 @@ def main(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 2 for a mistake in what was asked for."""
     for chatty in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # Lightning 2.6.6 on torch 2.15
+    for expected in EXPECTED_WARNINGS:
+        warnings.filterwarnings("ignore", message=expected)
     try:
         DDNCommand(
             ReplayMethod,

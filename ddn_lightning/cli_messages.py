@@ -45,7 +45,7 @@ def class_names(option: str) -> list[str]:
     """The classes that an option of the command line can name in short."""
     base = BASES.get(option)
     found: set[type] = set() if base is None else _subclasses(base)
-    return sorted(c.__name__ for c in found if not inspect.isabstract(c) and not c.__name__.startswith("_"))
+    return sorted({c.__name__ for c in found if not inspect.isabstract(c) and not c.__name__.startswith("_")})
 
 
 def _not_a_class(value: str, option: str) -> str:

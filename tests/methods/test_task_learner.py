@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -10,7 +11,16 @@ from tiny import DropoutNet, TinySequence, small_net
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ddn_lightning import ER, ConfigurationError, Finetune, Forgetting, ReplayMethod, ReservoirSampling, TaskCallback
+from ddn_lightning import (
+    ER,
+    ConfigurationError,
+    Finetune,
+    Forgetting,
+    ReplayMethod,
+    ReservoirSampling,
+    SmallNet,
+    TaskCallback,
+)
 
 
 class Diary(TaskCallback):
@@ -151,6 +161,21 @@ def test_momentum_starts_anew_with_each_task(fit: Callable[..., ReplayMethod]) -
     assert all(torch.equal(a, b) for a, b in zip(copies, method.parameters(), strict=True))
 
 
+def test_scaled_losses_are_refused(make_trainer: Callable[..., Trainer]) -> None:
+    """Lightning turns 16-mixed into bf16-mixed on a CPU, so pretend."""
+    with (
+        mock.patch.object(Trainer, "precision", new_callable=mock.PropertyMock, return_value="16-mixed"),
+        pytest.raises(ConfigurationError, match="must not be 16-mixed.*Use bf16-mixed"),
+    ):
+        make_trainer().fit(ER(small_net(), num_classes=6), TinySequence())
+
+
+def test_bf16_mixed_trains(fit: Callable[..., ReplayMethod]) -> None:
+    method = fit(lambda: ER(small_net(), num_classes=6), precision="bf16-mixed")
+    assert method.tasks_finished == 3
+    assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
+
+
 def test_callbacks_of_the_user_are_kept(make_trainer: Callable[..., Trainer]) -> None:
     class OwnForgetting(Forgetting):
         pass
@@ -195,8 +220,6 @@ def test_what_does_not_fit_together_is_named(make_trainer: Callable[..., Trainer
     with pytest.raises(ConfigurationError, match="num_classes must be the 6 of TinySequence, got 10"):
         make_trainer().fit(ER(small_net(), num_classes=10), TinySequence())
     with pytest.raises(ConfigurationError, match="take the 1 channels of TinySequence, but SmallNet takes 3"):
-        from ddn_lightning import SmallNet
-
         make_trainer().fit(ER(SmallNet(in_channels=3), num_classes=6), TinySequence())
     with pytest.raises(ConfigurationError, match="needs a TaskSequence such as SplitDigits"):
         make_trainer(max_epochs=1).fit(ER(small_net(), num_classes=6), DataLoader(range(3)))

@@ -1,0 +1,21 @@
+import random
+
+import torch
+from lightning.pytorch import Trainer
+
+from ddn_lightning import RandomState
+
+
+def draw() -> tuple[float, float]:
+    return random.random(), torch.rand(1).item()
+
+
+def test_global_random_states_go_on_after_a_restore() -> None:
+    state = RandomState().state_dict()
+    expected = draw()
+    draw()
+    resumed = RandomState()
+    resumed.load_state_dict(state)
+    assert draw() != expected  # not before training starts
+    resumed.on_train_start(Trainer(logger=False, enable_checkpointing=False, accelerator="cpu"), None)  # type: ignore[arg-type]
+    assert draw() == expected

@@ -1,0 +1,206 @@
+"""The command line, run in this process."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from ddn_lightning.cli import main
+from ddn_lightning.cli_messages import class_names
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+SHORT = ["--trainer.limit_train_batches=2", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=false"]
+
+
+def fit(*options: str) -> int:
+    return main(["fit", "-c", str(CONFIGS / "quickstart.yaml"), *SHORT, *options])
+
+
+def test_a_run_leaves_its_configuration_results_and_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "first", "--seed_everything", "3", "--model.buffer_size", "50") == 0
+    folder = Path("runs/first")
+    results = json.loads((folder / "results.json").read_text())
+    assert (results["method"], results["plugin"], results["dataset"]) == ("ER", None, "digits")
+    assert (results["seed"], results["buffer_size"], results["tasks_finished"]) == (3, 50, 5)
+    assert results["seconds"] > 0
+    assert results["versions"]["torch"] == torch.__version__.partition("+")[0]
+
+    matrix = results["accuracy_matrix"]
+    assert [[value is not None for value in row] for row in matrix] == [[i <= t for i in range(5)] for t in range(5)]
+    assert results["average_accuracy"] == pytest.approx(sum(matrix[-1]) / 5, abs=1e-3)
+    assert results["backward_transfer"] == pytest.approx(
+        sum(matrix[-1][i] - matrix[i][i] for i in range(4)) / 4, abs=1e-3
+    )
+    drops = [max(matrix[t][i] for t in range(i, 5)) - matrix[-1][i] for i in range(4)]
+    assert results["forgetting"] == pytest.approx(sum(drops) / 4, abs=1e-3)
+
+    with (folder / "accuracy_matrix.csv").open() as file:
+        header, *rows = csv.reader(file)
+    assert header == ["after_task", "task_1", "task_2", "task_3", "task_4", "task_5"]
+    assert [float(value) for value in rows[-1][1:]] == matrix[-1]
+
+    printed = capsys.readouterr().out
+    assert "task 5" in printed
+    assert f"{results['average_accuracy']:.2f}" in printed
+    assert "runs/first/" in printed
+    assert (folder / "metrics.csv").exists()
+
+
+def test_the_saved_configuration_repeats_the_run() -> None:
+    assert fit("--name", "first", "--model.lr", "0.05") == 0
+    assert main(["fit", "-c", "runs/first/config.yaml", "--name", "again"]) == 0
+    first, again = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("first", "again"))
+    assert first["accuracy_matrix"] == again["accuracy_matrix"]
+    assert yaml.safe_load(Path("runs/again/config.yaml").read_text())["model"]["init_args"]["lr"] == 0.05
+
+
+def test_a_name_is_never_taken_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine") == 0
+    before = Path("runs/mine/results.json").read_text()
+    assert fit("--name", "mine", "--seed_everything", "1") == 2
+    assert "name must be new, but runs/mine exists already" in capsys.readouterr().err
+    assert Path("runs/mine/results.json").read_text() == before
+    assert fit() == fit() == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["er-digits-seed0", "er-digits-seed0-2", "mine"]
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_a_checkpoint_resumes_validates_and_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine") == 0
+    (checkpoint,) = Path("runs/mine/checkpoints").glob("*.ckpt")
+    config = ["-c", "runs/mine/config.yaml", "--ckpt_path", str(checkpoint)]
+    assert main(["fit", *config, "--name", "resumed"]) == 0
+    capsys.readouterr()
+    first, resumed = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("mine", "resumed"))
+    assert first["accuracy_matrix"] == resumed["accuracy_matrix"]
+    accuracy = first["average_accuracy"]
+    quiet = ["--trainer.enable_progress_bar", "false"]
+    for command in ("validate", "test"):
+        settings = yaml.safe_load(Path("runs/mine/config.yaml").read_text())
+        for key in ("name", "runs", "ckpt_path", "weights_only"):
+            settings.pop(key, None)
+        Path("evaluate.yaml").write_text(yaml.safe_dump(settings))
+        assert main([command, "-c", "evaluate.yaml", "--ckpt_path", str(checkpoint), *quiet]) == 0
+        assert f"{accuracy:.2f}"[:4] in capsys.readouterr().out
+
+
+def test_fast_dev_run_leaves_nothing() -> None:
+    assert fit("--trainer.fast_dev_run", "true") == 0
+    assert not Path("runs").exists()
+
+
+def test_classes_can_be_named_in_short_and_their_options_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {"ER", "Finetune", "Joint"} <= set(class_names("model"))
+    assert {"ResNet18", "SmallNet"} <= set(class_names("backbone"))
+    with pytest.raises(SystemExit) as exit_info:
+        main(["fit", "--model.help", "ER"])
+    assert exit_info.value.code == 0
+    explained = " ".join(capsys.readouterr().out.split())
+    assert "Samples that the memory holds" in explained
+    assert "How the incoming and the replayed batch are put together" in explained
+    assert "Whether predictions are limited to the classes seen so far" in explained
+
+
+def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run with a mistake: exit code 2, no traceback, nothing left behind; returns the message."""
+    before = {path for path in Path().rglob("*") if path != Path("runs")}
+    try:
+        code: Any = fit(*options)
+    except SystemExit as error:
+        code = error.code
+    message = capsys.readouterr().err
+    assert code == 2
+    assert "Traceback" not in message
+    assert sum("error" in line for line in message.splitlines()) == 1
+    assert {path for path in Path().rglob("*") if path != Path("runs")} == before
+    return message
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--model", "ERR"], "model: ERR is not a known class; the choices are "),
+        (["--data", "SplitDigit"], "SplitCIFAR10, SplitCIFAR100, SplitDigits, SplitImageFolder, SplitTinyImageNet"),
+        (["--model.backbone", "Resnet"], "model.backbone: Resnet is not a known class; the choices are"),
+        (["--model.buffer_size", "-5"], "buffer_size must be positive, got -5"),
+        (["--model.lr", "abc"], "model.lr: Expected a float. Got value: abc"),
+        (["--model.batches", "both"], "model.batches: Expected a one of 'separate', 'concatenated'. Got value: both"),
+        (["--model.bufer_size", "5"], "model: Option 'bufer_size' is not accepted"),
+        (["--data.epochs_per_task", "0"], "epochs_per_task must be positive, got 0"),
+        (["--data.num_tasks", "3"], "num_tasks must divide the 10 classes of SplitDigits, got 3"),
+        (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),
+        (["--trainer.gradient_clip_val", "1"], "not supported for manual optimization"),
+        (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, got nowhere.ckpt"),
+        (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
+        (["--data", "SplitTinyImageNet", "--data.root", "nowhere"], "expected Tiny ImageNet in"),
+        (["--data", "SplitImageFolder", "--data.root", "nowhere"], "nowhere: not there"),
+        (["--model.backbone", "ResNet18"], "but ResNet18 takes 3"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_mistakes_are_named(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert expected in bad(*options, capsys=capsys)
+
+
+def test_checkpoints_that_do_not_fit_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine") == 0
+    (checkpoint,) = Path("runs/mine/checkpoints").glob("*.ckpt")
+    capsys.readouterr()
+    wrong = ["--ckpt_path", str(checkpoint), "--model"]
+    assert "must be a checkpoint of Joint, but" in bad(*wrong, "Joint", capsys=capsys)
+    Path("cut.ckpt").write_bytes(checkpoint.read_bytes()[:1000])
+    assert "cut.ckpt cannot be read as a checkpoint" in bad("--ckpt_path", "cut.ckpt", capsys=capsys)
+    torch.save({"state_dict": {}}, "foreign.ckpt")
+    assert "is no checkpoint of ddn_lightning" in bad("--ckpt_path", "foreign.ckpt", capsys=capsys)
+    resized = ["--ckpt_path", str(checkpoint), "--model.buffer_size", "7"]
+    assert "buffer_size is 7, but the checkpoint's memory has 100 slots" in bad(*resized, capsys=capsys)
+
+
+def make_images(classes: str) -> None:
+    for split in ("train", "test"):
+        for name in classes:
+            folder = Path("images") / split / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in range(2):
+                Image.new("RGB", (8, 8), (40 * number, 0, 0)).save(folder / f"{number}.png")
+
+
+def test_a_checkpoint_for_other_classes_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    make_images("ab")
+    folder = ["--data=SplitImageFolder", "--data.root=images", "--data.batch_size=2", "--model.backbone.in_channels=3"]
+    assert fit("--name", "two", *folder, "--data.num_tasks", "2") == 0
+    (checkpoint,) = Path("runs/two/checkpoints").glob("*.ckpt")
+    make_images("c")
+    capsys.readouterr()
+    assert fit(*folder, "--data.num_tasks", "3", "--ckpt_path", str(checkpoint)) == 2
+    assert "expected a checkpoint for 3 classes, got one for 2" in capsys.readouterr().err
+    assert [path.name for path in Path("runs").iterdir()] == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda root: (root / "train/a/0.png").write_bytes(b"\x89PNG\r\n"), "cannot decode the image"),
+        (lambda root: [path.unlink() for path in (root / "train/b").iterdir()], "must hold at least one image"),
+        (lambda root: (root / "test/c").mkdir(), "['c'] are not in"),
+    ],
+)
+def test_broken_image_trees_are_named(spoil: Any, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    make_images("ab")
+    spoil(Path("images"))
+    message = bad("--data", "SplitImageFolder", "--data.root", "images", "--data.num_tasks", "2", capsys=capsys)
+    assert expected in message
+
+
+def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
+    for command in (["ddn"], [sys.executable, "-m", "ddn_lightning"]):
+        path = str(Path(sys.executable).parent / command[0]) if command == ["ddn"] else command[0]
+        run = subprocess.run([path, *command[1:], "--help"], capture_output=True, text=True, check=True)
+        assert "fit" in run.stdout

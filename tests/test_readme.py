@@ -1,0 +1,117 @@
+"""What the README says is done here, from the README's own text."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddn_lightning.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [
+    command.strip()
+    for block in re.findall(r"```bash\n(.*?)```", README, re.S)
+    for line in block.splitlines()
+    for command in line.split(" && ")
+]
+NEEDS_DATA = ("cifar", "image_folder")  # understood, but not run: there is nothing to run on
+pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    (tmp_path / "der.py").write_text(python_block("class DER"))
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("der", None)
+
+
+def python_block(containing: str) -> str:
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if containing in block]
+    return block
+
+
+def run(command: str) -> int:
+    program, *arguments = shlex.split(command)
+    assert program == "ddn"
+    try:
+        return main(arguments)
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def test_exactly_two_commands_set_up_and_run() -> None:
+    installs = [line for line in README.splitlines() if line.startswith("pip install")]
+    assert installs == [
+        "pip install -e . && ddn fit --config configs/quickstart.yaml",
+        'pip install -e ".[dev]" && pytest',
+    ]
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("ddn")])
+def test_every_command_works(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if any(name in command for name in NEEDS_DATA):
+        assert run(f"{command} --print_config") == 0
+        return
+    assert run(command) == 0
+    if "help" not in command:
+        assert list(Path("runs").glob("*/results.json"))
+
+
+def test_nothing_but_known_programs_is_asked_for() -> None:
+    assert {command.split()[0] for command in COMMANDS} == {"pip", "ddn", "pytest"}
+
+
+def test_the_table_shows_what_the_quick_start_gives() -> None:
+    assert run("ddn fit --config configs/quickstart.yaml") == 0
+    (results,) = Path("runs").glob("*/results.json")
+    measured = json.loads(results.read_text())["accuracy_matrix"]
+    rows = re.findall(r"│ task \d  │(.*)│", README)
+    assert len(rows) == 5
+    for stage, row in enumerate(rows):
+        shown = [float(cell) for cell in row.split("│")[: stage + 1]]
+        assert shown == pytest.approx(measured[stage][: stage + 1], abs=8)  # machines may round differently
+
+
+def test_the_table_of_methods_is_what_the_commands_give_for_one_seed() -> None:
+    options = "--config configs/quickstart.yaml --seed_everything 1"
+    for method in ("Finetune", "ER", "Joint"):
+        assert run(f"ddn fit {options} --model {method} --name {method}") == 0
+    found = {path.parent.name: json.loads(path.read_text()) for path in Path("runs").glob("*/results.json")}
+    stated = re.findall(r"^\| .*?\| (\d+\.\d+) ± (\d+\.\d+) \|", README, re.M)
+    for method, (mean, deviation) in zip(("Finetune", "ER", "Joint"), stated, strict=True):
+        assert abs(found[method]["average_accuracy"] - float(mean)) < 4 * float(deviation)
+
+
+def test_the_resume_line_works() -> None:
+    (line,) = re.findall(r"`(ddn fit -c runs/<name>/config.yaml.*?)`", README)
+    assert run("ddn fit --config configs/quickstart.yaml --name mine") == 0
+    (checkpoint,) = Path("runs/mine/checkpoints").glob("*.ckpt")
+    assert run(line.replace("<name>", "mine").replace("<file>", checkpoint.stem).replace("<new>", "on")) == 0
+    first, second = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("mine", "on"))
+    assert first["accuracy_matrix"] == second["accuracy_matrix"]
+
+
+def test_the_python_example_runs() -> None:
+    namespace: dict[str, object] = {}
+    exec(python_block("Trainer("), namespace)
+    matrix = namespace["method"].accuracy_matrix  # type: ignore[attr-defined]
+    assert isinstance(matrix, torch.Tensor)
+    assert matrix[-1].mean() > 60
+
+
+def test_a_new_method_takes_less_than_forty_lines_and_learns() -> None:
+    assert len(python_block("class DER").splitlines()) < 40
+    assert run("ddn fit --config configs/quickstart.yaml --model der.DER --name der") == 0
+    assert json.loads(Path("runs/der/results.json").read_text())["average_accuracy"] > 30  # fine-tuning has 19
+
+
+def test_every_file_that_is_linked_is_there() -> None:
+    linked = re.findall(r"\]\((?!http)(.*?)\)", README)
+    assert linked
+    assert all((ROOT / path).exists() for path in linked)
