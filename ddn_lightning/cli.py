@@ -5,6 +5,8 @@ import os
 import shutil
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -96,14 +98,24 @@ class DDNCommand(LightningCLI):
             callbacks.append(RunRecord(self.run_folder, self._config_as_yaml()))
             kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.run_folder)
         if config.trainer.logger in (None, True):
-            kwargs["logger"] = _loggers(self.run_folder) if self.run_folder else False
+            kwargs["logger"] = _loggers(self.run_folder) if self.run_folder and not config.trainer.barebones else False
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
-        return super().instantiate_trainer(**kwargs)
+        with self._no_folder_for_nothing():
+            try:
+                return super().instantiate_trainer(**kwargs)
+            except ValueError as error:
+                raise ConfigurationError(str(error)) from error
 
     def fit(self, **kwargs: Any) -> None:
-        """Train; if that fails before it has begun, leave no folder behind."""
-        try:
+        """Train the whole sequence."""
+        with self._no_folder_for_nothing():
             self.trainer.fit(**kwargs)
+
+    @contextmanager
+    def _no_folder_for_nothing(self) -> Iterator[None]:
+        """Remove the new run folder again if training fails before it has begun."""
+        try:
+            yield
         except BaseException:
             if self.is_new_folder and self.run_folder is not None and not (self.run_folder / CONFIG_FILE).exists():
                 shutil.rmtree(self.run_folder)

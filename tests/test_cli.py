@@ -96,6 +96,20 @@ def test_fast_dev_run_leaves_nothing() -> None:
     assert not Path("runs").exists()
 
 
+def test_other_loggers_and_none_are_possible() -> None:
+    assert fit("--name", "without", "--trainer.logger", "false") == 0
+    assert sorted(path.name for path in Path("runs/without").iterdir()) == [
+        "accuracy_matrix.csv",
+        "checkpoints",
+        "config.yaml",
+        "results.json",
+    ]
+    own = ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "elsewhere"]
+    assert fit("--name", "own", *own) == 0
+    assert list(Path("elsewhere").rglob("metrics.csv"))
+    assert Path("runs/own/results.json").exists()
+
+
 def test_classes_can_be_named_in_short_and_their_options_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"ER", "Finetune", "Joint"} <= set(class_names("model"))
     assert {"ResNet18", "SmallNet"} <= set(class_names("backbone"))
@@ -137,6 +151,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--data.num_tasks", "3"], "num_tasks must divide the 10 classes of SplitDigits, got 3"),
         (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),
         (["--trainer.gradient_clip_val", "1"], "not supported for manual optimization"),
+        (["--trainer.strategy", "no_such"], "no_such"),
         (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, got nowhere.ckpt"),
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
         (["--data", "SplitTinyImageNet", "--data.root", "nowhere"], "expected Tiny ImageNet in"),

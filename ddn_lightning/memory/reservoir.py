@@ -1,6 +1,7 @@
 """Reservoir memory: a uniform sample of everything seen so far, in a fixed number of slots."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -36,8 +37,13 @@ class ReservoirBuffer:
         check_positive(buffer_size=buffer_size)
         self.buffer_size = buffer_size
         self.seen = 0
-        self.generator = torch.Generator().manual_seed(seed)
+        self.seed = seed
         self._fields: dict[str, Tensor] = {}
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """The buffer's own, made when first used: a generator cannot be handed to a spawned process."""
+        return torch.Generator().manual_seed(self.seed)
 
     def __len__(self) -> int:
         return min(self.seen, self.buffer_size)

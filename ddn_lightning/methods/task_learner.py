@@ -60,7 +60,7 @@ class TaskLearner(LightningModule):
         self.tasks_finished = 0  # tasks whose end_task() is done
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
         for name in MATRICES:
-            self.register_buffer(name, torch.empty(0, 0))
+            self.register_buffer(name, torch.full((1, 1), torch.nan))  # not empty: spawned processes cannot share that
         self.register_load_state_dict_pre_hook(_fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
 
     def build_head(self, feature_dim: int) -> nn.Module:

@@ -8,10 +8,18 @@ from every_method import METHODS, build
 from tiny import DropoutNet, TinySequence, small_net
 from torch import nn
 
-from ddn_lightning import ReplayMethod
+from ddn_lightning import ER, ReplayMethod
 from ddn_lightning.distributed import gather_shares
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.mark.slow
+def test_spawned_ranks_equal_one(fit: Callable[..., ReplayMethod]) -> None:
+    one = fit(lambda: build(ER, small_net()))
+    two = fit(lambda: build(ER, small_net()), devices=2, strategy="ddp_spawn")
+    assert torch.allclose(one.head.weight, two.head.weight, atol=1e-6)
+    assert torch.equal(one.accuracy_matrix.nan_to_num(), two.accuracy_matrix.nan_to_num())
 
 
 @pytest.mark.parametrize("batch_size", [6, 5])
