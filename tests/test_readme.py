@@ -97,6 +97,7 @@ def test_the_resume_line_works() -> None:
     assert first["accuracy_matrix"] == second["accuracy_matrix"]
 
 
+@pytest.mark.filterwarnings("ignore:.*tensorboardX. has been removed")  # Lightning where TensorBoard is not installed
 def test_the_python_example_runs() -> None:
     namespace: dict[str, object] = {}
     exec(python_block("Trainer("), namespace)
