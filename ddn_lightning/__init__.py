@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
@@ -13,10 +14,19 @@ from ddn_lightning.data.image_folder import SplitImageFolder
 from ddn_lightning.data.loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.data.tiny_imagenet import SplitTinyImageNet
+from ddn_lightning.distill.bilevel import BilevelDistiller
+from ddn_lightning.distill.data_distill_net import DataDistillNet
+from ddn_lightning.distill.distiller import LabelDistiller
+from ddn_lightning.distill.label_smoothing import LabelSmoothing
+from ddn_lightning.distill.learned_labels import LearnedLabels
+from ddn_lightning.distill.random_labels import RandomLabels
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.cls_er import CLSER
+from ddn_lightning.methods.derpp import DERPlusPlus
 from ddn_lightning.methods.er import ER
+from ddn_lightning.methods.er_ace import ERACE
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.joint import Joint
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix
@@ -28,14 +38,24 @@ from ddn_lightning.samples import Samples, concatenate, cross_entropy
 __version__ = version("ddn-lightning")
 
 __all__ = [
+    "CLSER",
     "ER",
+    "ERACE",
     "AccuracyMatrix",
     "Backbone",
+    "BilevelDistiller",
     "ConfigurationError",
+    "DERPlusPlus",
+    "DataDistillNet",
+    "DistillNetSnapshot",
     "Finetune",
     "Forgetting",
     "ImageTransform",
     "Joint",
+    "LabelDistiller",
+    "LabelSmoothing",
+    "LearnedLabels",
+    "RandomLabels",
     "RandomState",
     "ReplayLoss",
     "ReplayMethod",

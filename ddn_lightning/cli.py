@@ -28,6 +28,7 @@ from ddn_lightning.methods.task_learner import CHECKPOINT_KEY
 
 EXPECTED_WARNINGS = (
     ".*isinstance.treespec, LeafSpec",  # Lightning 2.6.6 on torch 2.15
+    "`torch.jit.script` is deprecated",  # torch 2.15's own forward-mode derivatives
     "LightningCLI's args parameter is intended to run from within Python",  # as the tests and notebooks do
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # evaluating needs no RunRecord
 )

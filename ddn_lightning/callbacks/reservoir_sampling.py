@@ -39,7 +39,10 @@ class ReservoirSampling(Callback):
         batch_idx: int,
     ) -> None:
         """Offer the batch: raw images, and their outputs before the step if the method stores them."""
-        self.method.memory.add(self._global_batch(batch, outputs["logits"] if self.method.stores_logits else None))
+        logits = outputs["logits"] if self.method.stores_logits else None
+        slots = self.method.memory.add(self._global_batch(batch, logits))
+        if self.method.distiller is not None:
+            self.method.distiller.forget(slots)
 
     def state_dict(self) -> dict[str, Any]:
         """The memory."""

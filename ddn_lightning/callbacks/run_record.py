@@ -84,7 +84,7 @@ def results_of(method: ReplayMethod) -> dict[str, Any]:
         "tasks_finished": method.tasks_finished,
         "seed": method.streams.seed,
         "method": type(method).__name__,
-        "plugin": None,
+        "plugin": None if method.distiller is None else type(method.distiller).__name__,
         "dataset": method.sequence.name,
         "buffer_size": method.memory.buffer_size if method.memory_draws else 0,
         "versions": {package: version(package) for package in PACKAGES},

@@ -1,5 +1,6 @@
 """The contract of a replay method, and the only training step in the package."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -8,10 +9,12 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor, nn
 
+from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import local_share, rank_and_world_size, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.memory.reservoir import ReservoirBuffer
@@ -60,6 +63,7 @@ class ReplayMethod(TaskLearner):
         weight_decay: Weight decay of SGD.
         lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
         lr_decay: See ``lr_milestones``.
+        distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
         **kwargs: Arguments of :class:`TaskLearner`.
     """
 
@@ -78,10 +82,11 @@ class ReplayMethod(TaskLearner):
         weight_decay: float = 0.0,
         lr_milestones: Sequence[int] = (),
         lr_decay: float = 0.1,
+        distiller: LabelDistiller | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, num_classes, **kwargs)
-        self.save_hyperparameters(ignore=["backbone", "transform"])
+        self.save_hyperparameters(ignore=["backbone", "transform", "distiller"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr)
         check_not_negative(momentum=momentum, weight_decay=weight_decay, lr_decay=lr_decay)
         self.automatic_optimization = False
@@ -92,6 +97,13 @@ class ReplayMethod(TaskLearner):
         self.lr_milestones = tuple(lr_milestones)
         self.lr_decay = lr_decay
         self.memory = ReservoirBuffer(buffer_size)
+        self.distiller = distiller
+        if distiller is not None:
+            if not self.memory_draws:
+                raise ConfigurationError(
+                    f"{type(self).__name__} cannot take a distiller: it has no labels of memory to soften"
+                )
+            distiller.build(num_classes, buffer_size)
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """The loss on the incoming batch alone: all there is while nothing is replayed."""
@@ -107,6 +119,9 @@ class ReplayMethod(TaskLearner):
         """
         return self.current_loss(current)
 
+    def after_step(self) -> None:
+        """Work right after each SGD step."""
+
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
         """What to train on in an epoch: by default the data of its task."""
         return sequence.training_samples(epoch // sequence.epochs_per_task)
@@ -116,9 +131,14 @@ class ReplayMethod(TaskLearner):
         current = self.augment(batch)
         memory = self._replay()
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
+        if self.distiller is not None:
+            loss = self.distiller.add_to(loss, self, memory)
         value = self._descend(loss.total)
-        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            self.log("train/loss", value, prog_bar=True)  # only now: a call costs half a millisecond
+        self.after_step()
+        if self.distiller is not None:
+            self.distiller.update(self, current)
+        if self.is_logging_step:
+            self.log("train/loss", value, prog_bar=True)
         return {"loss": value, "logits": loss.current_logits.detach()}
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
@@ -151,7 +171,7 @@ class ReplayMethod(TaskLearner):
 
     def _descend(self, loss: Tensor) -> Tensor:
         """One SGD step; returns the loss over all ranks."""
-        optimizer = self._classifier_optimizer()
+        optimizer = self.classifier_optimizer
         for group in optimizer.param_groups:
             group["lr"] = self.current_lr
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
@@ -176,21 +196,36 @@ class ReplayMethod(TaskLearner):
         return [s for layer in layers for s in (layer.running_mean, layer.running_var) if s is not None]
 
     @property
+    def network(self) -> nn.Module:
+        """Backbone and head as one module, without anything else that the method may have."""
+        return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
+
+    @property
+    def is_logging_step(self) -> bool:
+        """Whether to log the step just taken: not each, as a call costs half a millisecond."""
+        return self.trainer.global_step % self.trainer.log_every_n_steps == 0  # type: ignore[attr-defined,no-any-return]
+
+    @property
     def current_lr(self) -> float:
         """The learning rate, decayed at each milestone of the current task."""
         epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
         return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """SGD over everything that can be trained."""
-        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """SGD over the classifier, and what the distiller learns with."""
+        learned = set() if self.distiller is None else set(self.distiller.parameters())
+        parameters = [p for p in self.parameters() if p.requires_grad and p not in learned]
+        sgd = torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        optimizers = [sgd, None if self.distiller is None else self.distiller.configure_optimizer()]
+        return [optimizer for optimizer in optimizers if optimizer is not None]
 
     def configure_callbacks(self) -> list[Callback]:
         """What the method cannot do without, unless the user brought their own."""
         needed: list[Callback] = [Forgetting(), RandomState()]
         if self.memory_draws:
             needed.insert(0, ReservoirSampling())
+        if self.distiller is not None:
+            needed.append(DistillNetSnapshot())
         present = self.trainer.callbacks  # type: ignore[attr-defined]
         return [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
 
@@ -205,12 +240,26 @@ class ReplayMethod(TaskLearner):
                 "back. Use bf16-mixed"
             )
         self.memory = ReservoirBuffer(self.memory.buffer_size, seed=self.streams["memory"].initial_seed())
+        if self.distiller is not None:
+            self.distiller.streams = self.streams
 
     def _enter_task(self, task: int) -> None:
-        self._classifier_optimizer().state.clear()  # momentum of the task before
+        self.classifier_optimizer.state.clear()  # momentum of the task before
+        if self.distiller is not None:
+            self.distiller.begin_task(self.is_seen_class)
         super()._enter_task(task)
 
-    def _classifier_optimizer(self) -> torch.optim.Optimizer:
-        optimizer = self.optimizers()
+    @property
+    def classifier_optimizer(self) -> torch.optim.Optimizer:
+        """SGD. Its steps are Lightning's ``global_step``."""
+        optimizers = self.optimizers()
+        optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
         assert isinstance(optimizer, torch.optim.Optimizer)
         return optimizer
+
+    @property
+    def distiller_optimizer(self) -> torch.optim.Optimizer:
+        """The distiller's, not wrapped by Lightning: its steps are not to be counted a second time."""
+        optimizers = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizers, list)
+        return optimizers[1]

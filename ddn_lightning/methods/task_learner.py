@@ -83,10 +83,11 @@ class TaskLearner(LightningModule):
 
     def class_scores(self, images: Tensor) -> Tensor:
         """The scores (batch, num_classes) whose maximum is the prediction."""
-        scores: Tensor = self(images)
-        if self.mask_unseen:
-            scores = scores.masked_fill(~self.is_seen_class, torch.finfo(scores.dtype).min)
-        return scores
+        return self.masked(self(images))
+
+    def masked(self, scores: Tensor) -> Tensor:
+        """The scores without the classes not seen yet, if that is asked for."""
+        return scores.masked_fill(~self.is_seen_class, torch.finfo(scores.dtype).min) if self.mask_unseen else scores
 
     @property
     def sequence(self) -> TaskSequence:

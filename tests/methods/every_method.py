@@ -3,12 +3,13 @@
 import inspect
 from typing import Any
 
+import pytest
 import torch
 from tiny import DropoutNet
 from torch import Tensor
 
 import ddn_lightning
-from ddn_lightning import Backbone, ReplayMethod, Samples
+from ddn_lightning import Backbone, DataDistillNet, LabelDistiller, ReplayMethod, Samples
 
 
 class SlowEnding(ddn_lightning.ER):
@@ -38,6 +39,27 @@ METHODS = [
 ]
 METHODS.append(SlowEnding)
 
+DISTILLERS = [
+    found
+    for found in vars(ddn_lightning).values()
+    if inspect.isclass(found) and issubclass(found, LabelDistiller) and not inspect.isabstract(found)
+]
+# every method alone, every host with Data-Distill-Net, and every other source of labels with ER
+COMBINATIONS = [pytest.param(method, None, id=method.__name__) for method in METHODS]
+COMBINATIONS += [
+    pytest.param(method, distiller, id=f"{method.__name__}-{distiller.__name__}")
+    for method in METHODS
+    for distiller in DISTILLERS
+    if method.memory_draws and (distiller is DataDistillNet or method is ddn_lightning.ER)
+]
 
-def build(method_class: type[ReplayMethod], backbone: Backbone | None = None, **arguments: Any) -> ReplayMethod:
-    return method_class(backbone or DropoutNet(), num_classes=6, buffer_size=10, replay_batch_size=5, **arguments)
+
+def build(
+    method_class: type[ReplayMethod],
+    distiller_class: type[LabelDistiller] | None = None,
+    backbone: Backbone | None = None,
+    **arguments: Any,
+) -> ReplayMethod:
+    distiller = distiller_class() if distiller_class else None
+    sizes = {"num_classes": 6, "buffer_size": 10, "replay_batch_size": 5}
+    return method_class(backbone or DropoutNet(), distiller=distiller, **sizes, **arguments)

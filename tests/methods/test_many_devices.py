@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from every_method import METHODS, build
-from tiny import DropoutNet, TinySequence, small_net
+from every_method import COMBINATIONS, SlowEnding, build
+from tiny import TinySequence, small_net
 from torch import nn
 
-from ddn_lightning import ER, ReplayMethod
+from ddn_lightning import ER, LabelDistiller, ReplayMethod
 from ddn_lightning.distributed import gather_shares
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -16,20 +16,23 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 @pytest.mark.slow
 def test_spawned_ranks_equal_one(fit: Callable[..., ReplayMethod]) -> None:
-    one = fit(lambda: build(ER, small_net()))
-    two = fit(lambda: build(ER, small_net()), devices=2, strategy="ddp_spawn")
+    one = fit(lambda: build(ER, backbone=small_net()))
+    two = fit(lambda: build(ER, backbone=small_net()), devices=2, strategy="ddp_spawn")
     assert torch.allclose(one.head.weight, two.head.weight, atol=1e-6)
     assert torch.equal(one.accuracy_matrix.nan_to_num(), two.accuracy_matrix.nan_to_num())
 
 
 @pytest.mark.parametrize("batch_size", [6, 5])
-@pytest.mark.parametrize("method_class", METHODS)
+@pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
 def test_two_ranks_equal_one(
-    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], batch_size: int
+    fit: Callable[..., ReplayMethod],
+    method_class: type[ReplayMethod],
+    distiller_class: type[LabelDistiller] | None,
+    batch_size: int,
 ) -> None:
     def trained(**arguments: object) -> ReplayMethod:
         sequence = TinySequence(batch_size=batch_size, drop_last=False)
-        return fit(lambda: build(method_class, small_net()).double(), sequence, **arguments)
+        return fit(lambda: build(method_class, distiller_class, small_net()).double(), sequence, **arguments)
 
     one = trained()
     two = trained(devices=2, strategy="ddp_fork")
@@ -40,8 +43,6 @@ def test_two_ranks_equal_one(
 
 
 def test_batch_norm_statistics_agree_after_every_step(fit: Callable[..., ReplayMethod]) -> None:
-    from every_method import SlowEnding
-
     class Compare(SlowEnding):
         def on_train_batch_end(self, *args: object) -> None:
             for layer in self.modules():
@@ -57,5 +58,5 @@ def test_batch_norm_statistics_agree_after_every_step(fit: Callable[..., ReplayM
             super().on_train_end()
             self.endings[9] = self.checked
 
-    method = fit(lambda: build(Compare, DropoutNet()), devices=2, strategy="ddp_fork")
+    method = fit(lambda: build(Compare), devices=2, strategy="ddp_fork")
     assert method.endings[9] == 12

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import METHODS, build
+from every_method import COMBINATIONS, SlowEnding, build
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from tiny import TinySequence
 
-from ddn_lightning import ReplayMethod
+from ddn_lightning import LabelDistiller, ReplayMethod
 
 
 class SaveAlways(Checkpoint):
@@ -60,12 +60,15 @@ def sequence() -> TinySequence:
     return TinySequence(epochs_per_task=2, batch_size=10)  # 3 steps per epoch, the last one short: 18 in all
 
 
-@pytest.mark.parametrize("method_class", METHODS)
+@pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
 def test_resuming_at_every_step_and_every_epoch_changes_nothing(
-    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], tmp_path: Path
+    fit: Callable[..., ReplayMethod],
+    method_class: type[ReplayMethod],
+    distiller_class: type[LabelDistiller] | None,
+    tmp_path: Path,
 ) -> None:
     def make() -> ReplayMethod:
-        return build(method_class, momentum=0.9)
+        return build(method_class, distiller_class, momentum=0.9)
 
     expected = outcome(fit(make, sequence(), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)]))
     checkpoints = sorted(tmp_path.glob("*.ckpt"))
@@ -80,8 +83,6 @@ def test_resuming_at_every_step_and_every_epoch_changes_nothing(
 
 
 def test_an_end_of_task_that_was_interrupted_is_done_once(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
-    from every_method import SlowEnding
-
     class Killed(SlowEnding):
         def end_task(self) -> None:
             super().end_task()

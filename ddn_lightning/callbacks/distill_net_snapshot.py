@@ -1,0 +1,19 @@
+"""Keeps the hypernetwork as it was at the end of the task before."""
+
+from typing import TYPE_CHECKING
+
+from lightning.pytorch import Trainer
+
+from ddn_lightning.callbacks.task_callback import TaskCallback
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.base import ReplayMethod
+
+
+class DistillNetSnapshot(TaskCallback):
+    """Tells the distiller that a task has ended: Data-Distill-Net then takes its snapshot, G_old <- G."""
+
+    def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+        """Take it."""
+        if method.distiller is not None:
+            method.distiller.snapshot()

@@ -1,0 +1,129 @@
+"""Soft labels that are learned by bi-level optimization: the update that all of them share."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.distill import hypergradient
+from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, soft_cross_entropy
+from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
+from ddn_lightning.distributed import sum_across_ranks
+from ddn_lightning.errors import check_positive
+from ddn_lightning.samples import Samples, cross_entropy
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.base import ReplayMethod
+
+
+class BilevelDistiller(LabelDistiller):
+    """Learns labels such that a classifier step on them also lowers the loss on everything seen (Eq. 6).
+
+    Algorithm 2 of the DDN paper. *Inner*: a virtual SGD step on a draw from memory, hard labels plus ``alpha`` times
+    soft ones. *Outer*: the hard-label loss of the stepped network on the incoming batch and on memory, whose gradient
+    moves the labels. Another reading of the paper is a short override of :meth:`inner_batch`, :meth:`inner_loss` or
+    :meth:`outer_batch`.
+
+    Args:
+        lr: Learning rate of Adam.
+        lookahead: How the outer loss is differentiated: ``exact``, through a virtual step of all parameters; ``head``,
+            of the last layer only; ``matching``, with the outer gradient taken before the step; ``step``, with the
+            classifier's own last step in its place, by forward passes alone.
+        update_every: Classifier steps per update.
+        outer: What the outer loss is taken on, from the second task on: the incoming batch and a draw from all of
+            memory, or from its earlier tasks; or memory alone.
+        **kwargs: Arguments of :class:`LabelDistiller`.
+    """
+
+    def __init__(
+        self,
+        lr: float = 1e-3,
+        lookahead: Literal["exact", "head", "matching", "step"] = "exact",
+        update_every: int = 1,
+        outer: Literal["current_and_memory", "memory", "current_and_old_memory"] = "current_and_memory",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(lr=lr, update_every=update_every)
+        self.lr = lr
+        self.lookahead = lookahead
+        self.update_every = update_every
+        self.outer = outer
+
+    def inner_batch(self, method: "ReplayMethod") -> Samples | None:
+        """The batch of the virtual step: a draw from the running memory."""
+        return method.draw_memory(generator=method.streams[DRAWS])
+
+    def inner_loss(self, logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
+        """What the virtual step descends: hard labels plus ``alpha`` times soft ones."""
+        return cross_entropy(logits, samples) + self.alpha * soft_cross_entropy(logits, samples, labels)
+
+    def outer_batch(self, method: "ReplayMethod", current: Samples) -> list[Samples]:
+        """The parts of the outer loss; in the first task the incoming batch alone, as there is no memory before it."""
+        if method.task == 0:
+            return [current]
+        tasks = method.old_tasks if self.outer == "current_and_old_memory" else None
+        memory = method.draw_memory(tasks, generator=method.streams[DRAWS])
+        parts = [memory] if self.outer == "memory" else [current, memory]
+        return [part for part in parts if part is not None]
+
+    def update(self, method: "ReplayMethod", current: Samples) -> None:
+        """One step of Adam on the outer loss after a virtual step."""
+        if self.alpha == 0 or method.trainer.global_step % self.update_every:
+            return
+        inner = self.inner_batch(method)
+        if inner is None:
+            return
+        outer = self.outer_batch(method, current)
+        with torch.autocast(method.device.type, enabled=False):  # a tangent in half precision is mostly noise
+            look_ahead = self._look_ahead(method, inner, outer)
+            value = hypergradient.surrogate(look_ahead, partial(self._inner_loss, inner), method.current_lr)
+            self._descend(value, method.distiller_optimizer)
+            if method.is_logging_step:
+                self._log(method, inner, outer, look_ahead)
+
+    def _inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
+        with torch.set_grad_enabled(learn):
+            labels = self.soft_labels(inner, logits.detach().softmax(dim=1))
+        return self.inner_loss(logits, inner, labels)
+
+    def _look_ahead(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> LookAhead:
+        network = FrozenNetwork(method.network)
+        loss = partial(self._inner_loss, inner, learn=False)
+        if self.lookahead == "step":
+            gradients = {name: p.grad for name, p in method.network.named_parameters() if p.grad is not None}
+            return hypergradient.step(network, inner, gradients, method.current_lr)
+        if self.lookahead == "head":
+            parts = FrozenNetwork(method.backbone), FrozenNetwork(method.head)
+            return hypergradient.head(*parts, inner, loss, outer, method.current_lr)
+        mode = hypergradient.exact if self.lookahead == "exact" else hypergradient.matching
+        return mode(network, inner, loss, outer, method.current_lr)
+
+    def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        gradients = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
+        for parameter, gradient in zip(parameters, sum_across_ranks(gradients), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    @torch.no_grad()
+    def _log(self, method: "ReplayMethod", inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:
+        """Whether the labels do their job, and what they look like."""
+        network = FrozenNetwork(method.network)
+        labels = self.soft_labels(inner, look_ahead.logits.softmax(dim=1))
+        true = labels.gather(1, inner.labels[:, None]).squeeze(1)
+        old = labels[:, self.is_old_class].sum(dim=1)
+        terms = {
+            "inner_loss": self._inner_loss(inner, look_ahead.logits, learn=False),
+            "outer_loss_before": network.loss(network.parameters, outer),
+            "label_entropy": inner.mean(torch.special.entr(labels).sum(dim=1)),
+            "label_mass/true": inner.mean(true),
+            "label_mass/old_classes": inner.mean(old),
+            "label_mass/new_classes": inner.mean(labels.sum(dim=1) - old),
+        }
+        values = dict(zip(terms, sum_across_ranks(list(terms.values())), strict=True))
+        if look_ahead.virtual_step is not None:
+            values["outer_loss_after"] = look_ahead.virtual_step.outer_loss
+            values["gradient_cosine"] = look_ahead.virtual_step.cosine
+        method.log_dict({f"distill/{name}": value for name, value in values.items()})

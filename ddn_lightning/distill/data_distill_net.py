@@ -1,0 +1,100 @@
+"""Data-Distill-Net: a small hypernetwork that makes the soft labels of replayed samples."""
+
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ddn_lightning.distill.bilevel import BilevelDistiller
+from ddn_lightning.distill.distiller import one_hot
+from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.random_streams import generator_for
+from ddn_lightning.samples import Samples
+
+
+class DataDistillNet(BilevelDistiller):
+    r"""Data-Distill-Net (Liao et al., ICML 2025): G turns predicted probabilities into soft labels.
+
+    The label of a sample is (Eq. 8, then its hard label added and the sum normalised)
+
+    .. math:: \tilde y = \tfrac12 \big[ (1 - \beta)\, G(p) + \beta\, G_{old}(p) \big] + \tfrac12\, y
+
+    with p the network's current prediction and G_old the copy of G at the end of the task before. G is trained from the
+    first task on by :class:`BilevelDistiller`, and used from the second on.
+
+    Args:
+        beta: Weight of G_old.
+        label_form: How G's outputs become a label: ``halves`` as above, with a softmax; ``softmax_of_sum`` adds the
+            hard label to the outputs before the softmax; ``sigmoid`` takes sigmoids instead and normalises at the end.
+        hidden_dim: Size of G's two hidden layers.
+        **kwargs: Arguments of :class:`BilevelDistiller`.
+    """
+
+    def __init__(
+        self,
+        beta: float = 0.9,
+        label_form: Literal["halves", "softmax_of_sum", "sigmoid"] = "halves",
+        hidden_dim: int = 200,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not 0 <= beta <= 1:
+            raise ConfigurationError(f"beta must be between 0 and 1, got {beta}")
+        check_positive(hidden_dim=hidden_dim)
+        self.beta = beta
+        self.label_form = label_form
+        self.hidden_dim = hidden_dim
+        self.snapshots = 0  # how often G_old was taken
+
+    def build(self, num_classes: int, buffer_size: int) -> None:
+        """Make G and the place for G_old."""
+        super().build(num_classes, buffer_size)
+        self.generator_net = _multilayer_perceptron(num_classes, self.hidden_dim)
+        self.old_generator_net = _multilayer_perceptron(num_classes, self.hidden_dim).requires_grad_(False)
+
+    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """Labels by Eq. 8; while there is no G_old, by G alone."""
+        hard = one_hot(samples, probabilities)
+        labels = self._labels_of(self.generator_net, probabilities, hard)
+        if self.snapshots:
+            old_labels = self._labels_of(self.old_generator_net, probabilities, hard)
+            labels = (1 - self.beta) * labels + self.beta * old_labels
+        if self.label_form == "softmax_of_sum":
+            return labels
+        return (labels + hard) / (labels + hard).sum(dim=1, keepdim=True)
+
+    def _labels_of(self, generator_net: nn.Module, probabilities: Tensor, hard: Tensor) -> Tensor:
+        outputs: Tensor = generator_net(probabilities)
+        if self.label_form == "sigmoid":
+            return outputs.sigmoid()
+        return (outputs + hard if self.label_form == "softmax_of_sum" else outputs).softmax(dim=1)
+
+    def configure_optimizer(self) -> torch.optim.Optimizer:
+        """Adam on G."""
+        return torch.optim.Adam(self.generator_net.parameters(), self.lr)
+
+    def snapshot(self) -> None:
+        """G_old becomes a copy of G."""
+        self.old_generator_net.load_state_dict(self.generator_net.state_dict())
+        self.snapshots += 1
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Whether there is a G_old."""
+        return {"snapshots": self.snapshots}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Whether there is a G_old."""
+        self.snapshots = state["snapshots"]
+
+
+def _multilayer_perceptron(num_classes: int, hidden_dim: int) -> nn.Sequential:
+    """Two hidden layers; Xavier-normal weights from a generator of its own, so that no other draw shifts."""
+    generator = generator_for(torch.initial_seed(), "initial weights of G")
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise((num_classes, hidden_dim, hidden_dim, num_classes)):
+        linear: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+        nn.init.xavier_normal_(linear.weight, generator=generator)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

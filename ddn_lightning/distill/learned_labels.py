@@ -1,0 +1,100 @@
+"""Learned labels: a row of logits for each slot of the memory, without any network."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ddn_lightning.distill.bilevel import BilevelDistiller
+from ddn_lightning.distill.distiller import one_hot
+from ddn_lightning.samples import Samples
+
+
+class LearnedLabels(BilevelDistiller):
+    """L2Y, the ablation of DDN in Table 3: the soft label of each slot is a parameter of its own.
+
+    Half of the label is the hard one, half the softmax of the slot's row. A row starts at zero, and starts anew when
+    its slot gets another sample.
+
+    Args:
+        **kwargs: Arguments of :class:`BilevelDistiller`.
+    """
+
+    rows: nn.Parameter
+    optimizer: "RowAdam"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
+    def build(self, num_classes: int, buffer_size: int) -> None:
+        """Make the rows."""
+        super().build(num_classes, buffer_size)
+        self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
+
+    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """The labels of the samples' slots."""
+        assert samples.slots is not None
+        learned = self.rows[samples.slots.to(self.rows.device)].softmax(dim=1)
+        return (learned + one_hot(samples, probabilities)) / 2
+
+    def configure_optimizer(self) -> torch.optim.Optimizer:
+        """Adam that treats each row as a parameter of its own."""
+        self.optimizer = RowAdam([self.rows], self.lr)
+        return self.optimizer
+
+    def forget(self, slots: Tensor) -> None:
+        """Start the rows of these slots anew."""
+        with torch.no_grad():
+            self.rows[slots.to(self.rows.device)] = 0
+        self.optimizer.forget(slots)
+
+
+class RowAdam(torch.optim.Optimizer):
+    """Adam (https://arxiv.org/abs/1412.6980) whose rows step only when they have a gradient.
+
+    Plain Adam would go on moving rows that are not in the batch, by their momentum.
+
+    Args:
+        params: One matrix.
+        lr: Learning rate.
+        betas: Decay of both moments.
+        eps: Added to the denominator.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
+        for group in self.param_groups:
+            for rows in group["params"]:
+                steps = rows.new_zeros(len(rows), 1)
+                moments = {"mean": torch.zeros_like(rows), "square": torch.zeros_like(rows)}
+                self.state[rows] = {"steps": steps, **moments}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Move the rows that have a gradient."""
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for rows in group["params"]:
+                state, gradient = self.state[rows], rows.grad
+                is_moved = (gradient != 0).any(dim=1, keepdim=True)
+                state["steps"] += is_moved
+                state["mean"].copy_(torch.where(is_moved, state["mean"].lerp(gradient, 1 - first), state["mean"]))
+                squares = state["square"].lerp(gradient.square(), 1 - second)
+                state["square"].copy_(torch.where(is_moved, squares, state["square"]))
+                steps = state["steps"].clamp_min(1)
+                mean = state["mean"] / (1 - first**steps)
+                root = (state["square"] / (1 - second**steps)).sqrt() + group["eps"]
+                rows.sub_(torch.where(is_moved, group["lr"] * mean / root, 0))
+
+    def forget(self, slots: Tensor) -> None:
+        """Start the moments of these rows anew."""
+        for state in self.state.values():
+            for moment in state.values():
+                moment[slots.to(moment.device)] = 0

@@ -1,0 +1,76 @@
+"""CLS-ER: replay with a fast and a slow memory of the network itself."""
+
+import copy
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ddn_lightning.errors import ConfigurationError, check_not_negative
+from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.samples import Samples, cross_entropy
+
+
+class CLSER(ReplayMethod):
+    """CLS-ER (Arani et al., ICLR 2022, https://arxiv.org/abs/2201.12604).
+
+    Two moving averages of the working network, a *plastic* one that is updated often and a *stable* one that is updated
+    seldom. On memory, the outputs are kept near those of the average that knows the sample's class better.
+
+    Args:
+        consistency_weight: Weight of the distance to the averages. Published: 0.1 to 0.15.
+        plastic_rate: Probability of updating the plastic network after a step. Published: 0.3 to 1, tuned per dataset.
+        stable_rate: Probability of updating the stable network after a step. Published: 0.1 to 0.8.
+        ema_decay: Decay of both averages, once there were enough steps to average.
+        evaluate: Which network predicts. The DDN paper's numbers are the working one's, CLS-ER's own the stable one's.
+        **kwargs: Arguments of :class:`ReplayMethod`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        consistency_weight: float = 0.1,
+        plastic_rate: float = 0.9,
+        stable_rate: float = 0.7,
+        ema_decay: float = 0.999,
+        evaluate: Literal["working", "stable", "plastic"] = "working",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        check_not_negative(consistency_weight=consistency_weight)
+        for name, value in {"plastic_rate": plastic_rate, "stable_rate": stable_rate, "ema_decay": ema_decay}.items():
+            if not 0 <= value <= 1:
+                raise ConfigurationError(f"{name} must be between 0 and 1, got {value}")
+        self.consistency_weight = consistency_weight
+        self.rates = {"plastic": plastic_rate, "stable": stable_rate}
+        self.ema_decay = ema_decay
+        self.evaluate = evaluate
+        # they stay in training mode with the method: BatchNorm's statistics are their own, from the batches they see
+        self.averages = nn.ModuleDict({name: copy.deepcopy(self.network).requires_grad_(False) for name in self.rates})
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """Cross-entropy on both batches, and the distance to the better average."""
+        (rehearsed,) = memory
+        new = self.current_loss(current)
+        logits = self(rehearsed.images)
+        distances = (logits - self._better_outputs(rehearsed)).square().mean(dim=1)
+        other = new.other + self.consistency_weight * rehearsed.mean(distances)
+        return ReplayLoss(other, new.current_logits, cross_entropy(logits, rehearsed), logits)
+
+    @torch.no_grad()
+    def _better_outputs(self, samples: Samples) -> Tensor:
+        plastic, stable = (self.averages[name](samples.images) for name in ("plastic", "stable"))
+        confidence = [z.softmax(dim=1).gather(1, samples.labels[:, None]) for z in (plastic, stable)]
+        return torch.where(confidence[1] > confidence[0], stable, plastic)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Update each average with its probability; parameters only."""
+        decay = min(1 - 1 / (self.trainer.global_step + 1), self.ema_decay)
+        for name, average in self.averages.items():
+            if torch.rand((), generator=self.streams[f"update {name}"]) < self.rates[name]:
+                torch._foreach_lerp_(list(average.parameters()), list(self.network.parameters()), 1 - decay)
+
+    def class_scores(self, images: Tensor) -> Tensor:
+        """Scores of the network that is to be evaluated."""
+        return self.masked(self(images) if self.evaluate == "working" else self.averages[self.evaluate](images))

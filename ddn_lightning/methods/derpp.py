@@ -1,0 +1,39 @@
+"""Dark Experience Replay++: rehearse labels, and the outputs the network once gave."""
+
+from typing import Any
+
+from ddn_lightning.errors import check_not_negative
+from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.samples import Samples, cross_entropy
+
+
+class DERPlusPlus(ReplayMethod):
+    """DER++ (Buzzega et al., NeurIPS 2020, https://arxiv.org/abs/2004.07211).
+
+    Two independent draws from memory: on the first the outputs are kept near those stored with the samples, which are
+    the outputs for the augmented image just before it was first trained on; on the second the labels are rehearsed.
+
+    Args:
+        alpha: Weight of the distance to the stored outputs. Published: 0.1 to 0.3.
+        beta: Weight of the loss on the labels. Published: 0.5 to 1.
+        **kwargs: Arguments of :class:`ReplayMethod`.
+    """
+
+    memory_draws = 2
+    stores_logits = True
+
+    def __init__(self, *args: Any, alpha: float = 0.2, beta: float = 0.5, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_not_negative(alpha=alpha, beta=beta)
+        self.alpha = alpha
+        self.beta = beta
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """Cross-entropy on the incoming batch, mean squared error on one draw, cross-entropy on the other."""
+        remembered, rehearsed = memory
+        assert remembered.logits is not None
+        new = self.current_loss(current)
+        distances = (self(remembered.images) - remembered.logits).square().mean(dim=1)
+        logits = self(rehearsed.images)
+        other = new.other + self.alpha * remembered.mean(distances)
+        return ReplayLoss(other, new.current_logits, self.beta * cross_entropy(logits, rehearsed), logits)

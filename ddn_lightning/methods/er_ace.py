@@ -1,0 +1,51 @@
+"""ER-ACE: replay with asymmetric cross-entropy, which spares the old classes from the new ones."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ddn_lightning.distributed import gather_shares
+from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.networks.cosine_head import CosineHead
+from ddn_lightning.samples import Samples, cross_entropy
+
+
+class ERACE(ReplayMethod):
+    """ER-ACE (Caccia et al., ICLR 2022, https://arxiv.org/abs/2104.05025).
+
+    From the second task on, the incoming batch is classified among its own classes and those never seen only, so that
+    learning them does not push the old ones away; memory is rehearsed over all classes. In the first task there is
+    neither mask nor replay, as in the code that the DDN paper builds on.
+
+    Args:
+        head_form: ``linear``, as in the DDN paper, or ``cosine``, scaled by 10, as in the original.
+        **kwargs: Arguments of :class:`ReplayMethod`.
+    """
+
+    replay_from_task = 1
+
+    def __init__(self, *args: Any, head_form: Literal["linear", "cosine"] = "linear", **kwargs: Any) -> None:
+        self.head_form = head_form
+        super().__init__(*args, **kwargs)
+
+    def build_head(self, feature_dim: int) -> nn.Module:
+        """Linear or cosine."""
+        if self.head_form == "cosine":
+            return CosineHead(feature_dim, self.num_classes, scale=10.0)
+        return super().build_head(feature_dim)
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """Masked cross-entropy on the incoming batch, plain cross-entropy on memory."""
+        (rehearsed,) = memory
+        logits = self(current.images)
+        memory_logits = self(rehearsed.images)
+        incoming = cross_entropy(self.spare_absent_classes(logits, current), current)
+        return ReplayLoss(incoming, logits, cross_entropy(memory_logits, rehearsed), memory_logits)
+
+    def spare_absent_classes(self, logits: Tensor, current: Samples) -> Tensor:
+        """The logits without the classes that were seen but are not in the (global) batch."""
+        labels = gather_shares(current.labels, current.total)
+        is_present = functional.one_hot(labels, self.num_classes).any(dim=0)
+        return logits.masked_fill(self.is_seen_class & ~is_present, torch.finfo(logits.dtype).min)
