@@ -1,0 +1,340 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from every_method import METHODS, build
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lightning.pytorch import Callback, Trainer
+from tiny import DropoutNet, TinySequence, random_samples, small_net
+from torch import Tensor
+
+from ddn_lightning import (
+    ER,
+    BilevelDistiller,
+    ConfigurationError,
+    DataDistillNet,
+    Finetune,
+    Joint,
+    ReplayLoss,
+    ReplayMethod,
+    Samples,
+)
+from ddn_lightning.distill import hypergradient
+from ddn_lightning.distill.hypergradient import FrozenNetwork
+
+HOSTS = [method for method in METHODS if method.memory_draws]
+
+
+def built(num_classes: int = 6, **arguments: Any) -> DataDistillNet:
+    distiller = DataDistillNet(**arguments)
+    distiller.build(num_classes, buffer_size=10)
+    return distiller
+
+
+def probabilities(size: int) -> Tensor:
+    return torch.randn(size, 6).softmax(1)
+
+
+@pytest.mark.parametrize(("num_classes", "expected"), [(10, 44_410), (100, 80_500), (200, 120_600)])
+def test_g_has_two_hidden_layers_of_200(num_classes: int, expected: int) -> None:
+    assert sum(p.numel() for p in built(num_classes).generator_net.parameters()) == expected
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.floats(0, 1), st.integers(0, 2), st.sampled_from(["halves", "softmax_of_sum", "sigmoid"]), st.floats(0.1, 30))
+def test_labels_are_distributions_that_agree_with_the_hard_ones(
+    beta: float, snapshots: int, label_form: Any, scale: float
+) -> None:
+    distiller = built(beta=beta, label_form=label_form)
+    with torch.no_grad():
+        for parameter in distiller.generator_net.parameters():
+            parameter *= scale
+    for _ in range(snapshots):
+        distiller.snapshot()
+    samples = random_samples(8)
+    labels = distiller.soft_labels(samples, probabilities(8))
+    assert torch.allclose(labels.sum(1), torch.ones(8), atol=1e-5)
+    assert (labels >= 0).all()
+    if label_form == "halves":
+        assert (labels.gather(1, samples.labels[:, None]) >= 0.5 - 1e-6).all()
+
+
+def test_the_label_is_equation_8_plus_the_hard_label_normalised() -> None:
+    distiller = built(beta=0.7)
+    samples, p = random_samples(4), probabilities(4)
+    hard = torch.eye(6)[samples.labels]
+    new = distiller.generator_net(p).softmax(1)
+    assert torch.allclose(distiller.soft_labels(samples, p), 0.5 * new + 0.5 * hard)  # there is no G_old yet
+    distiller.snapshot()
+    with torch.no_grad():
+        distiller.generator_net[0].weight.mul_(3)
+    new, old = distiller.generator_net(p).softmax(1), new.detach()
+    expected = 0.5 * (0.3 * new + 0.7 * old) + 0.5 * hard
+    assert torch.allclose(distiller.soft_labels(samples, p), expected)
+
+
+def test_with_beta_1_there_is_nothing_to_learn() -> None:
+    distiller = built(beta=1.0)
+    distiller.snapshot()
+    labels = distiller.soft_labels(random_samples(4), probabilities(4))
+    gradients = torch.autograd.grad(
+        (labels * torch.randn_like(labels)).sum(), list(distiller.generator_net.parameters())
+    )
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+def test_building_draws_nothing_from_the_global_random_state() -> None:
+    state = torch.get_rng_state()
+    first, second = built(), built()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first.generator_net[0].weight, second.generator_net[0].weight)
+    torch.manual_seed(1)
+    assert not torch.equal(first.generator_net[0].weight, built().generator_net[0].weight)
+
+
+def trained(fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], distiller: Any) -> ReplayMethod:
+    return fit(lambda: method_class(DropoutNet(), num_classes=6, buffer_size=10, distiller=distiller and distiller()))
+
+
+@pytest.mark.parametrize("method_class", HOSTS)
+def test_alpha_0_is_the_method_alone_bit_for_bit(
+    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod]
+) -> None:
+    alone = trained(fit, method_class, None)
+    silent = trained(fit, method_class, lambda: DataDistillNet(alpha=0.0))
+    plugged = trained(fit, method_class, DataDistillNet)
+    state = {name: value for name, value in silent.state_dict().items() if not name.startswith("distiller")}
+    assert state.keys() == alone.state_dict().keys()
+    for name, value in alone.state_dict().items():
+        if isinstance(value, Tensor):
+            assert torch.equal(value.nan_to_num(), state[name].nan_to_num()), name
+    assert torch.equal(alone.memory.generator.get_state(), silent.memory.generator.get_state())
+    assert not torch.equal(alone.head.weight, plugged.head.weight)
+
+
+class Steps(Callback):
+    """Keeps what each part was before and after the classifier's step and the distiller's update."""
+
+    def __init__(self, method: ReplayMethod) -> None:
+        self.checked = 0
+        descend, update = method._descend, method.distiller.update  # type: ignore[union-attr]
+
+        def parts() -> dict[str, Tensor]:
+            state = {n: v.clone() for n, v in method.state_dict().items() if isinstance(v, Tensor)}
+            for index, moments in enumerate(method.classifier_optimizer.state.values()):
+                state |= {f"sgd/{index}/{n}": v.clone() for n, v in moments.items() if isinstance(v, Tensor)}
+            return state
+
+        def changed(before: dict[str, Tensor]) -> set[str]:
+            after = parts()
+            common = before.keys() & after.keys()
+            return {n for n in common if not torch.equal(before[n].nan_to_num(), after[n].nan_to_num())}
+
+        def watched_descend(loss: Tensor) -> Tensor:
+            before = parts()
+            value = descend(loss)
+            assert not any(name.startswith("distiller") for name in changed(before))
+            return value
+
+        def watched_update(method: ReplayMethod, current: Samples) -> None:
+            before = parts()
+            update(method, current)
+            moved = changed(before)
+            assert all(name.startswith("distiller.generator_net") for name in moved)
+            self.checked += bool(moved)
+
+        method._descend = watched_descend  # type: ignore[method-assign]
+        method.distiller.update = watched_update  # type: ignore[union-attr,method-assign]
+
+
+@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
+@pytest.mark.parametrize("method_class", HOSTS)
+def test_each_step_moves_its_own_part_only(
+    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], lookahead: Any
+) -> None:
+    watches = []
+
+    def make() -> ReplayMethod:
+        distiller = DataDistillNet(lookahead=lookahead)
+        method = method_class(DropoutNet(), num_classes=6, buffer_size=10, distiller=distiller, momentum=0.9)
+        watches.append(Steps(method))
+        return method
+
+    fit(make)
+    assert watches[0].checked == 11  # every step but the first, when there is no memory yet
+
+
+def test_50_updates_on_fixed_batches_lower_the_outer_loss_below_that_of_uniform_labels() -> None:
+    torch.manual_seed(0)
+    method = ER(small_net(), num_classes=6)
+    distiller = built(lr=1e-2)
+    network = FrozenNetwork(method.network)
+    inner, outer = (Samples(torch.randn(20, 1, 8, 8), torch.arange(20) % 6) for _ in range(2))
+    optimizer = distiller.configure_optimizer()
+    lr = 0.5
+
+    def learned(logits: Tensor) -> Tensor:
+        return distiller.inner_loss(logits, inner, distiller.soft_labels(inner, logits.detach().softmax(1)))
+
+    def uniform(logits: Tensor) -> Tensor:
+        return distiller.inner_loss(logits, inner, 0.5 * torch.eye(6)[inner.labels] + 0.5 / 6)
+
+    def outer_loss(inner_loss: Callable[[Tensor], Tensor]) -> float:
+        return hypergradient.virtual_step(network, inner, inner_loss, [outer], lr).outer_loss.item()
+
+    at_start = outer_loss(learned)
+    for _ in range(50):
+        look_ahead = hypergradient.exact(network, inner, learned, [outer], lr)
+        distiller._descend(hypergradient.surrogate(look_ahead, learned, lr), optimizer)
+    at_end = outer_loss(learned)
+    assert at_end < at_start
+    assert at_end < outer_loss(uniform)
+
+
+def test_g_old_is_g_at_each_task_end_and_the_term_comes_with_the_second_task(fit: Callable[..., ReplayMethod]) -> None:
+    history: list[tuple[int, int, bool]] = []
+
+    class Watch(DataDistillNet):
+        def add_to(self, loss: ReplayLoss, method: ReplayMethod, memory: list[Samples]) -> ReplayLoss:
+            added = super().add_to(loss, method, memory)
+            history.append((method.task, self.snapshots, added is not loss))
+            return added
+
+        def snapshot(self) -> None:
+            super().snapshot()
+            pairs = zip(self.generator_net.parameters(), self.old_generator_net.parameters(), strict=True)
+            assert all(torch.equal(new, old) for new, old in pairs)
+
+    method = fit(lambda: ER(small_net(), num_classes=6, distiller=Watch()))
+    assert all(snapshots == task for task, snapshots, _ in history)
+    assert all(is_added == (task > 0) for task, _, is_added in history)
+    assert method.distiller.snapshots == 3  # type: ignore[union-attr]
+
+
+def test_the_soft_term_rehearses_old_memory_or_what_the_method_does(fit: Callable[..., ReplayMethod]) -> None:
+    seen: list[tuple[int, set[int]]] = []
+
+    class Watch(DataDistillNet):
+        def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
+            seen.append((len(logits), set(samples.tasks.tolist())))  # type: ignore[union-attr]
+            return super()._soft_loss(samples, logits)
+
+    def run(**arguments: Any) -> list[tuple[int, set[int]]]:
+        seen.clear()
+        fit(lambda: ER(small_net(), num_classes=6, buffer_size=30, distiller=Watch(**arguments)))
+        return list(seen)
+
+    old = run(memory="old")
+    assert len(old) == 8
+    assert all(tasks == {0} for _, tasks in old[:4])
+    assert all(tasks <= {0, 1} for _, tasks in old[4:])
+    assert any(2 in tasks for _, tasks in run(memory="running"))
+
+
+@pytest.mark.parametrize(
+    ("outer", "expected"),
+    [
+        ("current_and_memory", [{2}, {0, 1, 2}]),
+        ("memory", [{0, 1, 2}]),
+        ("current_and_old_memory", [{2}, {0, 1}]),
+    ],
+)
+def test_the_outer_batch_holds_what_is_asked_for(
+    fit: Callable[..., ReplayMethod], outer: Any, expected: list[set[int]]
+) -> None:
+    parts: dict[int, list[set[int]]] = {}
+
+    class Watch(DataDistillNet):
+        def outer_batch(self, method: ReplayMethod, current: Samples) -> list[Samples]:
+            found = super().outer_batch(method, current)
+            parts[method.task] = [set(part.tasks.tolist()) for part in found]  # type: ignore[union-attr]
+            return found
+
+    make = lambda: ER(small_net(), num_classes=6, buffer_size=60, distiller=Watch(outer=outer))  # noqa: E731
+    fit(make, TinySequence(batch_size=6))
+    assert parts[0] == [{0}]
+    assert parts[2] == expected
+
+
+def test_another_reading_is_a_short_override(fit: Callable[..., ReplayMethod]) -> None:
+    class SoftOnly(DataDistillNet):
+        """The virtual step of Eq. 6 read literally: soft labels alone."""
+
+        def inner_loss(self, logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
+            return super().inner_loss(logits, samples, labels) - samples.mean(
+                torch.nn.functional.cross_entropy(logits, samples.labels, reduction="none")
+            )
+
+    literal = fit(lambda: ER(small_net(), num_classes=6, distiller=SoftOnly()))
+    default = fit(lambda: ER(small_net(), num_classes=6, distiller=DataDistillNet()))
+    assert not torch.equal(literal.distiller.generator_net[0].weight, default.distiller.generator_net[0].weight)  # type: ignore[union-attr,operator]
+
+
+def test_update_every_updates_as_often(fit: Callable[..., ReplayMethod]) -> None:
+    calls = []
+
+    class Watch(DataDistillNet):
+        def inner_batch(self, method: ReplayMethod) -> Samples | None:
+            calls.append(method.trainer.global_step)
+            return super().inner_batch(method)
+
+    fit(lambda: ER(small_net(), num_classes=6, distiller=Watch(update_every=5)))
+    assert calls == [5, 10]
+
+
+def test_what_it_does_is_logged(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(log_every_n_steps=1)
+    trainer.fit(ER(small_net(), num_classes=6, distiller=DataDistillNet()), TinySequence(batch_size=6))
+    logged = {
+        name.removeprefix("distill/"): float(v) for name, v in trainer.callback_metrics.items() if "distill/" in name
+    }
+    assert logged.keys() == {
+        "inner_loss",
+        "outer_loss_before",
+        "outer_loss_after",
+        "gradient_cosine",
+        "label_entropy",
+        "label_mass/true",
+        "label_mass/old_classes",
+        "label_mass/new_classes",
+    }
+    assert logged["label_mass/old_classes"] + logged["label_mass/new_classes"] == pytest.approx(1, abs=1e-5)
+    assert 0.5 <= logged["label_mass/true"] <= 1
+    assert trainer.global_step == 12  # Adam's steps are not counted
+
+
+class NoLabels(ReplayMethod):
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        return self.current_loss(current)
+
+
+def test_hosts_without_labels_on_memory_are_refused(fit: Callable[..., ReplayMethod]) -> None:
+    for host in (Finetune, Joint):
+        with pytest.raises(ConfigurationError, match=f"{host.__name__} cannot take a distiller"):
+            host(small_net(), num_classes=6, distiller=DataDistillNet())
+    with pytest.raises(ConfigurationError, match="NoLabels cannot take a distiller: its loss has no labels"):
+        fit(lambda: NoLabels(small_net(), num_classes=6, distiller=DataDistillNet()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"beta": 1.5}, "beta must be between 0 and 1, got 1.5"),
+        ({"alpha": -1.0}, "alpha must be zero or positive, got -1"),
+        ({"lr": 0.0}, "lr must be positive, got 0"),
+        ({"update_every": 0}, "update_every must be positive, got 0"),
+        ({"apply_from_task": 0}, "apply_from_task must be positive, got 0"),
+        ({"compose": "replace"}, "compose=replace needs memory=running"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        DataDistillNet(**arguments)
+
+
+def test_bf16_mixed_trains_with_it(fit: Callable[..., ReplayMethod]) -> None:
+    method = fit(lambda: build(ER, DataDistillNet), precision="bf16-mixed")
+    assert isinstance(method.distiller, BilevelDistiller)
+    assert method.distiller.generator_net[0].weight.isfinite().all()  # type: ignore[union-attr,operator,index]
