@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.progress import TaskProgressBar
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.callbacks.task_callback import TaskCallback
@@ -71,6 +72,7 @@ __all__ = [
     "SplitTinyImageNet",
     "TaskCallback",
     "TaskLoader",
+    "TaskProgressBar",
     "TaskSequence",
     "__version__",
     "concatenate",

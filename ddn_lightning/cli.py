@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import torch
@@ -30,6 +31,7 @@ EXPECTED_WARNINGS = (
     ".*isinstance.treespec, LeafSpec",  # Lightning 2.6.6 on torch 2.15
     "`torch.jit.script` is deprecated",  # torch 2.15's own forward-mode derivatives
     "LightningCLI's args parameter is intended to run from within Python",  # as the tests and notebooks do
+    "The dirpath has changed",  # a run may be resumed or evaluated under another name
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # evaluating needs no RunRecord
 )
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
@@ -102,10 +104,7 @@ class DDNCommand(LightningCLI):
             kwargs["logger"] = _loggers(self.run_folder) if self.run_folder and not config.trainer.barebones else False
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
         with self._no_folder_for_nothing():
-            try:
-                return super().instantiate_trainer(**kwargs)
-            except ValueError as error:
-                raise ConfigurationError(str(error)) from error
+            return super().instantiate_trainer(**kwargs)
 
     def fit(self, **kwargs: Any) -> None:
         """Train the whole sequence."""
@@ -114,12 +113,15 @@ class DDNCommand(LightningCLI):
 
     @contextmanager
     def _no_folder_for_nothing(self) -> Iterator[None]:
-        """Remove the new run folder again if training fails before it has begun."""
+        """Remove the new run folder again if training fails before it has begun, and say so if Lightning refused."""
         try:
             yield
-        except BaseException:
-            if self.is_new_folder and self.run_folder is not None and not (self.run_folder / CONFIG_FILE).exists():
+        except BaseException as error:
+            has_begun = self.run_folder is not None and (self.run_folder / CONFIG_FILE).exists()
+            if self.is_new_folder and self.run_folder is not None and not has_begun:
                 shutil.rmtree(self.run_folder)
+            if isinstance(error, ValueError) and not has_begun and _was_raised_by_lightning(error):
+                raise ConfigurationError(str(error)) from error
             raise
 
     def _config_as_yaml(self) -> str:
@@ -130,6 +132,10 @@ class DDNCommand(LightningCLI):
         """Make the folder now, so that two runs that start together cannot take the same one."""
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
             return Path(os.environ.get(RUN_FOLDER_VARIABLE, config.runs))
+        try:
+            Path(config.runs).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"runs must be a folder that can be made, got {config.runs}: {error}") from error
         default = f"{type(self.model).__name__}-{self.datamodule.name}-seed{torch.initial_seed()}".lower()
         folder = Path(config.runs) / (config.name or default)
         number = 1
@@ -137,12 +143,12 @@ class DDNCommand(LightningCLI):
             if config.name is None:
                 number += 1
                 folder = Path(config.runs) / f"{default}-{number}"
-            elif config.ckpt_path is not None:
-                break
+            elif config.ckpt_path is not None and folder.resolve() in Path(config.ckpt_path).resolve().parents:
+                break  # goes on with the run that is there
             else:
                 raise ConfigurationError(
                     f"name must be new, but {folder} exists already: choose another one, delete the folder, or go on "
-                    "from one of its checkpoints by ckpt_path"
+                    "from one of its own checkpoints by ckpt_path"
                 )
         self.is_new_folder = is_new
         os.environ[RUN_FOLDER_VARIABLE] = str(folder)
@@ -183,6 +189,11 @@ def _mistake_behind(error: BaseException | None) -> BaseException | None:
     while error is not None and not isinstance(error, ConfigurationError | MisconfigurationException):
         error = error.__cause__
     return error
+
+
+def _was_raised_by_lightning(error: BaseException) -> bool:
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
 
 
 def _make_folder(folder: Path) -> bool:

@@ -8,7 +8,12 @@ from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.methods.base import ReplayMethod
 from ddn_lightning.networks.backbone import Backbone
 
-BASES: dict[str, type] = {"model": ReplayMethod, "data": TaskSequence, "backbone": Backbone, "distiller": LabelDistiller}
+BASES: dict[str, type] = {
+    "model": ReplayMethod,
+    "data": TaskSequence,
+    "backbone": Backbone,
+    "distiller": LabelDistiller,
+}
 NOISE = (
     r"Does not validate against any of the Union subtypes",
     r"Subtypes: .*",

@@ -12,6 +12,7 @@ import torch
 import yaml
 from PIL import Image
 
+from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli import main
 from ddn_lightning.cli_messages import class_names
 
@@ -71,7 +72,6 @@ def test_a_name_is_never_taken_twice(capsys: pytest.CaptureFixture[str]) -> None
     assert sorted(path.name for path in Path("runs").iterdir()) == ["er-digits-seed0", "er-digits-seed0-2", "mine"]
 
 
-@pytest.mark.filterwarnings("ignore:The dirpath has changed")
 def test_a_checkpoint_resumes_validates_and_tests(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--name", "mine") == 0
     (checkpoint,) = Path("runs/mine/checkpoints").glob("*.ckpt")
@@ -81,14 +81,49 @@ def test_a_checkpoint_resumes_validates_and_tests(capsys: pytest.CaptureFixture[
     first, resumed = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("mine", "resumed"))
     assert first["accuracy_matrix"] == resumed["accuracy_matrix"]
     accuracy = first["average_accuracy"]
-    quiet = ["--trainer.enable_progress_bar", "false"]
     for command in ("validate", "test"):
-        settings = yaml.safe_load(Path("runs/mine/config.yaml").read_text())
-        for key in ("name", "runs", "ckpt_path", "weights_only"):
-            settings.pop(key, None)
-        Path("evaluate.yaml").write_text(yaml.safe_dump(settings))
-        assert main([command, "-c", "evaluate.yaml", "--ckpt_path", str(checkpoint), *quiet]) == 0
+        assert main([command, *config]) == 0
         assert f"{accuracy:.2f}"[:4] in capsys.readouterr().out
+
+
+def test_another_definition_of_forgetting_is_used_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--trainer.callbacks+=Forgetting", "--trainer.callbacks.over=tasks", "--trainer.callbacks.reference=first"]
+    assert fit("--name", "own", *own) == 0
+    results = json.loads(Path("runs/own/results.json").read_text())
+    matrix = results["accuracy_matrix"]
+    expected = sum(matrix[i][i] - matrix[-1][i] for i in range(4)) / 5
+    assert results["forgetting"] == pytest.approx(expected, abs=1e-3)
+    assert results["forgetting_definition"] == {"over": "tasks", "reference": "first"}
+    assert f"{results['forgetting']:.2f}" in capsys.readouterr().out
+    with Path("runs/own/metrics.csv").open() as file:
+        logged = [float(row["forgetting"]) for row in csv.DictReader(file) if row["forgetting"]]
+    assert logged[-1] == pytest.approx(expected, abs=1e-3)
+
+
+def test_only_a_runs_own_checkpoint_may_continue_in_its_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "first") == 0
+    assert fit("--name", "second", "--seed_everything", "5") == 0
+    (checkpoint,) = Path("runs/first/checkpoints").glob("*.ckpt")
+    before = Path("runs/second/results.json").read_text()
+    assert fit("--name", "second", "--ckpt_path", str(checkpoint)) == 2
+    assert "runs/second exists already" in capsys.readouterr().err
+    assert Path("runs/second/results.json").read_text() == before
+
+
+@pytest.mark.parametrize("dangling", [True, False])
+def test_runs_must_be_a_folder(dangling: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    if dangling:
+        Path("elsewhere").symlink_to("nowhere")
+    else:
+        Path("elsewhere").write_text("a file")
+    assert fit("--runs", "elsewhere") == 2
+    assert "runs must be a folder that can be made, got elsewhere" in capsys.readouterr().err
+
+
+def test_seconds_go_on_counting_after_a_resume() -> None:
+    record = RunRecord(Path("folder"), "")
+    record.load_state_dict({"seconds": 1000.0})
+    assert 1000 <= record.state_dict()["seconds"] < 1100
 
 
 def test_fast_dev_run_leaves_nothing() -> None:
@@ -156,7 +191,11 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
         (["--data", "SplitTinyImageNet", "--data.root", "nowhere"], "expected Tiny ImageNet in"),
         (["--data", "SplitImageFolder", "--data.root", "nowhere"], "nowhere: not there"),
-        (["--model.backbone", "ResNet18"], "but ResNet18 takes 3"),
+        (["--model.backbone", "ResNet18"], "of shape (1, 8, 8), but ResNet18 does not"),
+        (["--model.backbone.width", "0"], "width must be positive, got 0"),
+        (["--data.evaluate_every_n_epochs", "0"], "evaluate_every_n_epochs must be positive, got 0"),
+        (["--trainer.val_check_interval", "1000"], "val_check_interval"),
+        (["--trainer.callbacks+=Forgetting", "--trainer.callbacks.over=task"], "one of 'previous', 'tasks'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )

@@ -20,7 +20,6 @@ COMMANDS = [
     for command in line.split(" && ")
 ]
 NEEDS_DATA = ("cifar", "image_folder")  # understood, but not run: there is nothing to run on
-pytestmark = pytest.mark.filterwarnings("ignore:The dirpath has changed")
 
 
 @pytest.fixture(autouse=True)

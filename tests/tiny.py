@@ -18,14 +18,14 @@ class TinySequence(TaskSequence):
     flip = True
     num_classes = 6
 
-    def __init__(self, num_tasks: int = 3, per_class: int = 12, **kwargs: Any) -> None:
+    def __init__(self, num_tasks: int = 3, per_class: tuple[int, ...] = (12,) * 6, **kwargs: Any) -> None:
         super().__init__(num_tasks=num_tasks, **kwargs)
         self.per_class = per_class
 
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(int(train))
         patterns = torch.rand(self.num_classes, 1, 8, 8, generator=torch.Generator().manual_seed(7))
-        labels = torch.arange(self.num_classes).repeat_interleave(self.per_class)
+        labels = torch.arange(self.num_classes).repeat_interleave(torch.tensor(self.per_class))
         noise = torch.rand(len(labels), 1, 8, 8, generator=generator)
         return (255 * (0.7 * patterns[labels] + 0.3 * noise)).to(torch.uint8), labels
 

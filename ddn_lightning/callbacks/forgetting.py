@@ -1,5 +1,6 @@
 """Measures what was forgotten: fills the accuracy matrix at each task's end."""
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
-from ddn_lightning.metrics.functional import Over, Reference
+from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
@@ -28,8 +29,18 @@ class Forgetting(TaskCallback):
     """
 
     def __init__(self, over: Over = "previous", reference: Reference = "best") -> None:
+        check_definition(over, reference)
         self.over: Over = over
         self.reference: Reference = reference
+
+    @classmethod
+    def of(cls, trainer: Trainer) -> "Forgetting":
+        """The one that a Trainer has."""
+        return next(c for c in trainer.callbacks if isinstance(c, cls))  # type: ignore[attr-defined]
+
+    def summary(self, matrix: Tensor) -> dict[str, Tensor]:
+        """ACC, FM, BWT and AAA so far, by the definition of this callback."""
+        return summary(matrix, self.over, self.reference)
 
     def on_validation_start(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
         """Count from zero."""
@@ -56,7 +67,7 @@ class Forgetting(TaskCallback):
         self._log_row("val", pl_module)
         if trainer.state.fn == "fit" and pl_module.sequence.at_task_end:
             self._store_row(pl_module)
-            pl_module.log_dict(summary(pl_module.accuracy_matrix, self.over, self.reference), sync_dist=True)
+            pl_module.log_dict(self.summary(pl_module.accuracy_matrix), sync_dist=True)
 
     on_test_start = on_validation_start  # type: ignore[assignment]
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
@@ -67,16 +78,21 @@ class Forgetting(TaskCallback):
 
     def on_task_exit(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """Measure a row that is missing: Lightning skips the evaluation after a checkpoint on the task's last batch."""
-        if not method.accuracy_matrix[task, : task + 1].isnan().any():
+        loader = method.sequence.evaluation_loader(method.tasks_seen)
+        limit = trainer.limit_val_batches
+        number = int(len(loader) * limit) if isinstance(limit, float) else min(len(loader), limit)
+        if number == 0 or not method.accuracy_matrix[task, : task + 1].isnan().any():
             return
+        modes = {module: module.training for module in method.modules()}
         method.eval()
         self.on_validation_start(trainer, method)
-        with torch.no_grad():
-            for index, batch in enumerate(method.sequence.evaluation_loader(method.tasks_seen)):
+        with torch.no_grad(), trainer.precision_plugin.val_step_context():
+            for index, batch in enumerate(islice(loader, number)):
                 batch = batch.to(method.device)
                 self.on_validation_batch_end(trainer, method, method.validation_step(batch, index), batch, index)
         self._store_row(method)
-        method.train()
+        for module, mode in modes.items():
+            module.training = mode
 
     def _store_row(self, method: "ReplayMethod") -> None:
         measured = self.metric.compute()
@@ -88,5 +104,5 @@ class Forgetting(TaskCallback):
         row, task_il_row = measured["class_il"][self.stage], measured["task_il"][self.stage]
         tasks = (~row.isnan()).nonzero().flatten().tolist()
         accuracies = {f"{split}/average_accuracy": row[tasks].mean(), f"{split}/task_il": task_il_row[tasks].mean()}
-        accuracies |= {f"{split}/accuracy/task_{task}": row[task] for task in tasks}
+        accuracies |= {f"{split}/accuracy/task_{task + 1}": row[task] for task in tasks}
         method.log_dict(accuracies, sync_dist=True)

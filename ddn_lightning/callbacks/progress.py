@@ -5,8 +5,8 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
+from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.methods.base import ReplayMethod
-from ddn_lightning.metrics.accuracy_matrix import summary
 
 
 class TaskProgressBar(RichProgressBar):
@@ -23,12 +23,12 @@ class TaskProgressBar(RichProgressBar):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show what a resumed run has reached already."""
         super().on_train_start(trainer, pl_module)
-        self._look(pl_module)
+        self._look(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show what was just measured."""
         super().on_validation_end(trainer, pl_module)
-        self._look(pl_module)
+        self._look(trainer, pl_module)
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """What stands to the right of the bar."""
@@ -38,8 +38,8 @@ class TaskProgressBar(RichProgressBar):
             metrics = {"task": f"{pl_module.tasks_seen}/{pl_module.sequence.num_tasks}", **self._so_far, **metrics}
         return metrics
 
-    def _look(self, pl_module: LightningModule) -> None:
+    def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if isinstance(pl_module, ReplayMethod):  # once per task, not per refresh: reading it waits for the device
-            measured = summary(pl_module.accuracy_matrix)
+            measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._so_far = {short: f"{float(measured[name]):.1f}" for short, name in names.items() if measured}

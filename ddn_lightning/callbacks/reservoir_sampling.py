@@ -1,12 +1,13 @@
 """Fills the memory with what was just trained on."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from ddn_lightning.distributed import gather_shares
+from ddn_lightning.distributed import gather_shares, rank_and_world_size
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
@@ -53,12 +54,16 @@ class ReservoirSampling(Callback):
         self.method.memory.load_state_dict(state_dict)
 
     def _global_batch(self, batch: Samples, logits: Tensor | None) -> Samples:
+        _, world_size = rank_and_world_size()
+        if world_size == 1:
+            return replace(batch, logits=logits)
+
         def gather(share: Tensor) -> Tensor:
-            return gather_shares(share, batch.total)
+            return gather_shares(share.to(batch.labels.device), batch.total)
 
         return Samples(
             images=gather(batch.images),
             labels=gather(batch.labels),
             logits=None if logits is None else gather(logits),
-            tasks=None if batch.tasks is None else gather(batch.tasks.to(batch.labels.device)).cpu(),
+            tasks=None if batch.tasks is None else gather(batch.tasks).cpu(),
         )

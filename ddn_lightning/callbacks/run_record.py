@@ -1,21 +1,20 @@
 """What a run leaves behind: its configuration, its results as files, and a table on the screen."""
 
 import csv
+import io
 import json
 import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.methods.base import ReplayMethod
-from ddn_lightning.metrics.accuracy_matrix import summary
-from ddn_lightning.metrics.functional import average_accuracy, forgetting
 
 CONFIG_FILE = "config.yaml"
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
@@ -33,7 +32,7 @@ class RunRecord(Callback):
         self.folder = folder
         self.config = config
         self._seconds_before = 0.0
-        self._results: dict[str, Any] | None = None
+        self._table: Table | None = None
         self._started = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -41,24 +40,25 @@ class RunRecord(Callback):
         self._started = time.monotonic()
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / CONFIG_FILE).write_text(self.config)
+            _write(self.folder / CONFIG_FILE, self.config)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write and show the results."""
+        """Write the results."""
         if not trainer.is_global_zero or not isinstance(pl_module, ReplayMethod):
             return
-        results = {**results_of(pl_module), "seconds": round(self._seconds, 1)}
-        (self.folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-        with (self.folder / "accuracy_matrix.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(pl_module.accuracy_matrix)))])
-            writer.writerows([number, *row] for number, row in enumerate(results["accuracy_matrix"], start=1))
-        self._results = results
+        results = {**results_of(pl_module, Forgetting.of(trainer)), "seconds": round(self._seconds, 1)}
+        _write(self.folder / "results.json", json.dumps(results, indent=2) + "\n")
+        table = io.StringIO()
+        writer = csv.writer(table)
+        writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(pl_module.accuracy_matrix)))])
+        writer.writerows([number, *row] for number, row in enumerate(results["accuracy_matrix"], start=1))
+        _write(self.folder / "accuracy_matrix.csv", table.getvalue())
+        self._table = _table(pl_module, Forgetting.of(trainer))
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Show the results, now that the progress bar is gone."""
-        if self._results is not None:
-            Console().print(_table(self._results))
+        if self._table is not None:
+            Console().print(self._table)
             print(f"Results are in {self.folder}/")
 
     def state_dict(self) -> dict[str, float]:
@@ -74,11 +74,14 @@ class RunRecord(Callback):
         return self._seconds_before + time.monotonic() - self._started
 
 
-def results_of(method: ReplayMethod) -> dict[str, Any]:
+def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
     """A method's results as plain values; accuracies in percent, ``None`` where nothing was measured."""
-    measured = {name: round(float(value), 4) for name, value in summary(method.accuracy_matrix).items()}
+    summary = dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy"))
+    measured = {name: round(float(value), 4) for name, value in forgetting.summary(method.accuracy_matrix).items()}
     return {
+        **summary,
         **measured,
+        "forgetting_definition": {"over": forgetting.over, "reference": forgetting.reference},
         "accuracy_matrix": _plain(method.accuracy_matrix),
         "task_il_matrix": _plain(method.task_il_matrix),
         "tasks_finished": method.tasks_finished,
@@ -91,20 +94,29 @@ def results_of(method: ReplayMethod) -> dict[str, Any]:
     }
 
 
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(text, newline="")
+    temporary.replace(path)
+
+
 def _plain(matrix: Tensor) -> list[list[float | None]]:
     return [[None if value != value else round(value, 4) for value in row] for row in matrix.tolist()]
 
 
-def _table(results: dict[str, Any]) -> Table:
+def _table(method: ReplayMethod, forgetting: Forgetting) -> Table:
     """The accuracy matrix: a row per task learned, a column per task measured, ACC and FM so far on the right."""
-    matrix = results["accuracy_matrix"]
-    table = Table(title=f"{results['method']} on {results['dataset']}: accuracy (%) after each task")
+    matrix = method.accuracy_matrix
+    name = type(method).__name__
+    plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
+    table = Table(title=f"{name}{plugin} on {method.sequence.name}: accuracy (%) after each task")
     table.add_column("learned")
     for column in (*(f"task {task + 1}" for task in range(len(matrix))), "ACC", "FM"):
         table.add_column(column, justify="right")
-    for stage, row in enumerate(matrix):
-        known = torch.tensor([[value or 0.0 for value in line[: stage + 1]] for line in matrix[: stage + 1]])
-        so_far = (average_accuracy(known), forgetting(known)) if row[stage] is not None else ()
-        cells = ["" if value is None else f"{value:.2f}" for value in row]
-        table.add_row(f"task {stage + 1}", *cells, *(f"[bold]{float(value):.2f}[/bold]" for value in so_far))
+    for stage, row in enumerate(matrix.tolist(), start=1):
+        cells = ["" if value != value else f"{value:.2f}" for value in row]
+        measured = forgetting.summary(matrix[:stage, :stage]) if cells[stage - 1] else {}
+        so_far = [float(measured[key]) for key in ("average_accuracy", "forgetting") if measured]
+        table.add_row(f"task {stage}", *cells, *(f"[bold]{value:.2f}[/bold]" for value in so_far))
     return table

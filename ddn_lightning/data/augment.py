@@ -56,5 +56,5 @@ class ImageTransform:
         padded = functional.pad(images, [self.padding] * 4)
         image = torch.arange(len(images), device=images.device)[:, None, None, None]
         channel = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
-        rows, columns = rows.to(images.device), columns.to(images.device)
+        rows, columns = (index.to(images.device, non_blocking=True) for index in (rows, columns))
         return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]

@@ -14,10 +14,22 @@ if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
 IMAGE_SHAPE = (3, 32, 32)
+# both in the order of their labels
+CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
+CIFAR100_CLASSES = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster
+man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck
+pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
+skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger
+tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+""".split()  # noqa: SIM905  # a hundred lines of one word each would say no more
 
 
 class _SplitCIFAR(TaskSequence):
-    # what both datasets share; the tree's alphabetical order of classes is the datasets' own order of labels
+    # what both datasets share
+    class_names: ClassVar[list[str]]
     torchvision_class: ClassVar[str]
     torchvision_folder: ClassVar[str]
 
@@ -55,13 +67,18 @@ class _SplitCIFAR(TaskSequence):
         return all(map(os.path.isdir, folders)) and not os.path.isdir(os.path.join(self.root, self.torchvision_folder))
 
     def _classes(self) -> list[str]:
-        classes = tree_classes(self.root)
-        if len(classes) != self.num_classes:
-            raise ConfigurationError(
-                f"{type(self).__name__} has {self.num_classes} classes, but {self.root} has train and test folders of "
-                f"{len(classes)}: use SplitImageFolder for another dataset"
-            )
-        return classes
+        """The tree's folders in the order of the labels: by the official names, or by number."""
+        found = tree_classes(self.root)
+        numbers = [str(label) for label in range(self.num_classes)]
+        for expected in (self.class_names, numbers):
+            if set(found) == set(expected):
+                return expected
+        strange = sorted(set(found) - set(self.class_names))
+        raise ConfigurationError(
+            f"{self.root} must have a folder for each of the {self.num_classes} classes of {type(self).__name__}, "
+            f"named as there ({', '.join(self.class_names[:3])}, ...) or by number, but has {len(found)}, among them "
+            f"{strange[:3]}: use SplitImageFolder for another dataset"
+        )
 
     def _open(self, train: bool, download: bool = False) -> "CIFAR10":
         from torchvision import datasets  # here: importing torchvision would slow down every start
@@ -96,6 +113,7 @@ class SplitCIFAR10(_SplitCIFAR):
     mean = (0.4914, 0.4822, 0.4465)  # of the training split, in [0, 1]
     std = (0.2470, 0.2435, 0.2615)
     num_classes = 10
+    class_names = CIFAR10_CLASSES
     torchvision_class = "CIFAR10"
     torchvision_folder = "cifar-10-batches-py"
 
@@ -119,6 +137,7 @@ class SplitCIFAR100(_SplitCIFAR):
     mean = (0.5071, 0.4867, 0.4408)  # of the training split, in [0, 1]
     std = (0.2675, 0.2565, 0.2761)
     num_classes = 100
+    class_names = CIFAR100_CLASSES
     torchvision_class = "CIFAR100"
     torchvision_folder = "cifar-100-python"
 

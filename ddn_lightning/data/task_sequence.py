@@ -1,6 +1,7 @@
 """The task sequence: which classes come when, the task clock, and the loaders of one ``fit`` over all tasks."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
@@ -59,7 +60,7 @@ class TaskSequence(LightningDataModule, ABC):
             epochs_per_task=epochs_per_task,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
-            evaluate_every_n_epochs=evaluate_every_n_epochs or 1,
+            evaluate_every_n_epochs=1 if evaluate_every_n_epochs is None else evaluate_every_n_epochs,
         )
         if self.num_classes % num_tasks:
             raise ConfigurationError(
@@ -118,7 +119,7 @@ class TaskSequence(LightningDataModule, ABC):
         return self.train_set[self.train_set.tasks == task]
 
     def setup(self, stage: str) -> None:
-        """Load both splits once, and give the Trainer the length of the sequence."""
+        """Load what is needed once, and give the Trainer the length of the sequence."""
         if self.trainer is not None and stage == "fit":
             self._configure(self.trainer)
         if not hasattr(self, "test_set"):
@@ -126,12 +127,13 @@ class TaskSequence(LightningDataModule, ABC):
         if stage == "fit" and not hasattr(self, "train_set"):
             self.train_set = self._split(train=True)
         if stage == "fit":
-            self._shuffle_seed = torch.initial_seed()  # Lightning's seed, equal on all ranks
+            seed = torch.initial_seed()  # Lightning's, if it was set; else each rank has another
+            self._shuffle_seed = seed if self.trainer is None else self.trainer.strategy.broadcast(seed)
 
     def train_dataloader(self) -> TaskLoader:
         """This epoch's data in an order of its own, chosen by the method where it has a say."""
-        stream = getattr(getattr(self.trainer, "lightning_module", None), "stream", None)
-        samples = self.training_samples(self.current_task) if stream is None else stream(self, self.current_epoch)
+        choose = getattr(getattr(self.trainer, "lightning_module", None), "samples_of_epoch", None)
+        samples = self.training_samples(self.current_task) if choose is None else choose(self, self.current_epoch)
         if self.drop_last and len(samples) < self.batch_size:
             raise ConfigurationError(
                 f"task {self.current_task + 1} has {len(samples)} samples, fewer than one batch of batch_size = "
@@ -139,7 +141,20 @@ class TaskSequence(LightningDataModule, ABC):
             )
         generator = generator_for(self._shuffle_seed, f"order of epoch {self.current_epoch}")
         order = torch.randperm(len(samples), generator=generator)
-        return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
+        loader = TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
+        self._begin_at_the_first_batch(loader)
+        return loader
+
+    def _begin_at_the_first_batch(self, loader: TaskLoader) -> None:
+        """Keep Lightning from skipping batches after a resume on an epoch's last batch.
+
+        It notices that the epoch is over by comparing its count with the length of the *next* epoch's loader, which may
+        be longer.
+        """
+        epoch_loop = None if self.trainer is None else self.trainer.fit_loop.epoch_loop
+        if epoch_loop is not None and epoch_loop.restarting and epoch_loop.batch_progress.is_last_batch:
+            current = epoch_loop.batch_progress.current
+            current.completed = max(current.completed, len(loader))
 
     def val_dataloader(self) -> TaskLoader:
         """The test images of the tasks seen so far: one loader, whose batches carry the task of each image."""
@@ -159,12 +174,28 @@ class TaskSequence(LightningDataModule, ABC):
         assert self.test_set.tasks is not None
         return TaskLoader(self.test_set[self.test_set.tasks < tasks_seen], self.eval_batch_size)
 
-    def state_dict(self) -> dict[str, int]:
-        """The seed of the data order, so that a resumed run goes on with it whatever its own seed."""
-        return {"shuffle_seed": self._shuffle_seed}
+    def predict_dataloader(self) -> TaskLoader:
+        """The test images of all tasks."""
+        return self.test_dataloader()
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on with the order of the run that saved the checkpoint."""
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run must agree on, and the seed of the data order, with which it goes on whatever its own."""
+        return {
+            "shuffle_seed": self._shuffle_seed,
+            "task_classes": self.task_classes.tolist(),
+            "epochs_per_task": self.epochs_per_task,
+            "batch_size": self.batch_size,
+            "drop_last": self.drop_last,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the order of the run that saved the checkpoint; refuse to go on with another sequence."""
+        is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
+        names = ("task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)
+        own = self.state_dict()
+        for name in names:
+            if own[name] != state[name]:
+                raise ConfigurationError(f"{name} must be that of the checkpoint, {state[name]}, got {own[name]}")
         self._shuffle_seed = state["shuffle_seed"]
 
     def _split(self, train: bool) -> Samples:

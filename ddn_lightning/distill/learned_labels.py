@@ -35,7 +35,7 @@ class LearnedLabels(BilevelDistiller):
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """The labels of the samples' slots."""
         assert samples.slots is not None
-        learned = self.rows[samples.slots.to(self.rows.device)].softmax(dim=1)
+        learned = self.rows[samples.slots.to(self.rows.device, non_blocking=True)].softmax(dim=1)
         return (learned + one_hot(samples, probabilities)) / 2
 
     def configure_optimizer(self) -> torch.optim.Optimizer:
@@ -46,7 +46,7 @@ class LearnedLabels(BilevelDistiller):
     def forget(self, slots: Tensor) -> None:
         """Start the rows of these slots anew."""
         with torch.no_grad():
-            self.rows[slots.to(self.rows.device)] = 0
+            self.rows[slots.to(self.rows.device, non_blocking=True)] = 0
         self.optimizer.forget(slots)
 
 
@@ -97,4 +97,4 @@ class RowAdam(torch.optim.Optimizer):
         """Start the moments of these rows anew."""
         for state in self.state.values():
             for moment in state.values():
-                moment[slots.to(moment.device)] = 0
+                moment[slots.to(moment.device, non_blocking=True)] = 0

@@ -50,7 +50,8 @@ class ReservoirBuffer:
 
     def __getitem__(self, slots: Tensor) -> Samples:
         """What the slots hold, with the slots noted down."""
-        found = {name: field[slots.to(field.device)] for name, field in self._fields.items()}
+        on_device = slots.to(self._device, non_blocking=True)
+        found = {name: field[slots if name in HOST_FIELDS else on_device] for name, field in self._fields.items()}
         return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
 
     def add(self, samples: Samples) -> Tensor:
@@ -133,5 +134,13 @@ class ReservoirBuffer:
             self._fields = {name: f.new_zeros((self.buffer_size, *f.shape[1:])) for name, f in given.items()}
         if given.keys() != self._fields.keys():
             raise ValueError(f"this buffer stores {sorted(self._fields)}, got samples with {sorted(given)}")
+        slots_on_device, rows_on_device = (index.to(self._device, non_blocking=True) for index in (slots, rows))
         for name, field in self._fields.items():
-            field[slots.to(field.device)] = given[name][rows.to(field.device)]
+            if name in HOST_FIELDS:
+                field[slots] = given[name][rows]
+            else:
+                field[slots_on_device] = given[name][rows_on_device]
+
+    @property
+    def _device(self) -> torch.device:
+        return self._fields["labels"].device

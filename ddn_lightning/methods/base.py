@@ -1,5 +1,6 @@
 """The contract of a replay method, and the only training step in the package."""
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
-from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import local_share, rank_and_world_size, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
@@ -45,7 +45,7 @@ class ReplayLoss:
         return self.other if self.rehearsal is None else self.other + self.rehearsal
 
 
-class ReplayMethod(TaskLearner):
+class ReplayMethod(TaskLearner, ABC):
     """Learns a task sequence while rehearsing samples from a memory.
 
     A method says what its loss is, in :meth:`loss`; where its paper needs more, it also overrides :meth:`current_loss`,
@@ -110,6 +110,7 @@ class ReplayMethod(TaskLearner):
         logits = self(current.images)
         return ReplayLoss(cross_entropy(logits, current), logits)
 
+    @abstractmethod
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """The loss of one step. All images are augmented and normalised.
 
@@ -117,14 +118,9 @@ class ReplayMethod(TaskLearner):
             current: The incoming batch.
             *memory: As many draws from memory as ``memory_draws``, none of them empty.
         """
-        return self.current_loss(current)
 
     def after_step(self) -> None:
         """Work right after each SGD step."""
-
-    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """What to train on in an epoch: by default the data of its task."""
-        return sequence.training_samples(epoch // sequence.epochs_per_task)
 
     def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
         """Draw memory, take one SGD step on the method's loss, and hand the outputs to the callbacks."""
@@ -172,14 +168,15 @@ class ReplayMethod(TaskLearner):
     def _descend(self, loss: Tensor) -> Tensor:
         """One SGD step; returns the loss over all ranks."""
         optimizer = self.classifier_optimizer
-        for group in optimizer.param_groups:
-            group["lr"] = self.current_lr
+        for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
+            group.update(lr=self.current_lr, momentum=self.momentum, weight_decay=self.weight_decay)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         statistics = self._batch_norm_statistics()
         value, *summed = sum_across_ranks([loss.detach(), *(g for _, g in used), *statistics])
+        optimizer.zero_grad()
         for (parameter, _), gradient in zip(used, summed, strict=False):
             parameter.grad = gradient
         for statistic, total in zip(statistics, summed[len(used) :], strict=True):
@@ -203,7 +200,8 @@ class ReplayMethod(TaskLearner):
     @property
     def is_logging_step(self) -> bool:
         """Whether to log the step just taken: not each, as a call costs half a millisecond."""
-        return self.trainer.global_step % self.trainer.log_every_n_steps == 0  # type: ignore[attr-defined,no-any-return]
+        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        return interval > 0 and self.trainer.global_step % interval == 0
 
     @property
     def current_lr(self) -> float:

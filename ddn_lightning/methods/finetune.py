@@ -1,6 +1,7 @@
 """Fine-tuning: no memory at all, the lower bound."""
 
-from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.samples import Samples
 
 
 class Finetune(ReplayMethod):
@@ -11,3 +12,7 @@ class Finetune(ReplayMethod):
     """
 
     memory_draws = 0
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """The loss on the incoming batch."""
+        return self.current_loss(current)

@@ -3,12 +3,12 @@
 import torch
 
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
 
-class Joint(ReplayMethod):
+class Joint(Finetune):
     """Trains on all tasks mixed: as many steps as the sequence, each sample as often, but in no order of tasks.
 
     In place of task ``t``'s data it gets the ``t``-th part of all data, cut after shuffling, so that nothing but the
@@ -17,8 +17,6 @@ class Joint(ReplayMethod):
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`; those about memory have no effect.
     """
-
-    memory_draws = 0
 
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
         """A part of everything, another one in each task."""

@@ -109,8 +109,20 @@ class TaskLearner(LightningModule):
         """The tasks before the current one."""
         return range(self.task)
 
+    def samples_of_epoch(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """What the data module serves in an epoch. A task before it that a resume has left unended is ended first."""
+        if 0 <= self.task < epoch // sequence.epochs_per_task:
+            self._finish_task()
+        return self.stream(sequence, epoch)
+
+    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """What to train on in an epoch: by default the data of its task."""
+        return sequence.training_samples(epoch // sequence.epochs_per_task)
+
     def setup(self, stage: str) -> None:
         """Get to know the data; for a fit, start the clock and the random streams."""
+        if stage == "predict" and self.transform is not None:
+            return
         sequence = self.sequence
         self._check_fits(sequence)
         if self.transform is None:
@@ -144,6 +156,10 @@ class TaskLearner(LightningModule):
         """Scores of a test batch, for the callbacks to measure."""
         assert self.transform is not None
         return self.class_scores(self.transform(batch.images).to(self.dtype))
+
+    def predict_step(self, batch: Samples, batch_index: int) -> Tensor:
+        """The predicted classes."""
+        return self.validation_step(batch, batch_index).argmax(dim=1)
 
     def test_step(self, batch: Samples, batch_index: int) -> Tensor:
         """The same as validation."""
@@ -204,12 +220,24 @@ class TaskLearner(LightningModule):
             raise ConfigurationError(
                 f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, got {self.num_classes}"
             )
-        channels = len(sequence.mean)
-        kernels = [parameter for parameter in self.backbone.parameters() if parameter.ndim == 4]
-        if kernels and kernels[0].shape[1] != channels:
+        shape = tuple(sequence.test_set.images.shape[1:])
+        like = next(self.backbone.parameters(), torch.empty(0))
+        modes = {module: module.training for module in self.backbone.modules()}
+        try:
+            with torch.no_grad():
+                features = self.backbone.eval()(torch.zeros(1, *shape, device=like.device, dtype=like.dtype))
+        except RuntimeError as error:
             raise ConfigurationError(
-                f"backbone must take the {channels} channels of {type(sequence).__name__}, but "
-                f"{type(self.backbone).__name__} takes {kernels[0].shape[1]}: set its in_channels"
+                f"backbone must take the images of {type(sequence).__name__}, of shape {shape}, but "
+                f"{type(self.backbone).__name__} does not: {error}"
+            ) from error
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+        if features.shape != (1, self.backbone.feature_dim):
+            raise ConfigurationError(
+                f"backbone must give features of shape (batch, {self.backbone.feature_dim}), its feature_dim, but "
+                f"{type(self.backbone).__name__} gives {tuple(features.shape)}"
             )
 
 

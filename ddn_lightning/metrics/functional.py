@@ -4,13 +4,22 @@
 still going, pass the part of the matrix that is there: ``R[:done, :done]``.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from ddn_lightning.errors import ConfigurationError
+
 Reference = Literal["best", "first", "best_before_last"]
 Over = Literal["previous", "tasks"]
+
+
+def check_definition(over: str, reference: str) -> None:
+    """Raise unless both are among the definitions of :func:`forgetting`."""
+    for name, value, choices in (("over", over, get_args(Over)), ("reference", reference, get_args(Reference))):
+        if value not in choices:
+            raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, got {value}")
 
 
 def average_accuracy(matrix: Tensor) -> Tensor:
@@ -45,6 +54,7 @@ def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "
     >>> forgetting(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
     tensor(30.)
     """
+    check_definition(over, reference)
     tasks = len(matrix)
     if tasks == 1:
         return torch.zeros_like(matrix[0, 0])

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddn_lightning.errors import check_positive
 from ddn_lightning.networks.backbone import Backbone
 
 
@@ -19,6 +20,7 @@ class ResNet18(Backbone):
 
     def __init__(self, in_channels: int = 3, width: int = 64) -> None:
         super().__init__()
+        check_positive(in_channels=in_channels, width=width)
         self.feature_dim = 8 * width
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from ddn_lightning.errors import check_positive
 from ddn_lightning.networks.backbone import Backbone
 
 
@@ -19,6 +20,7 @@ class SmallNet(Backbone):
 
     def __init__(self, in_channels: int = 1, width: int = 16, feature_dim: int = 64) -> None:
         super().__init__()
+        check_positive(in_channels=in_channels, width=width, feature_dim=feature_dim)
         self.feature_dim = feature_dim
         self.layers = nn.Sequential(
             nn.Conv2d(in_channels, width, 3, padding=1),

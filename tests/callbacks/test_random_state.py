@@ -1,13 +1,14 @@
 import random
 
+import numpy
 import torch
 from lightning.pytorch import Trainer
 
 from ddn_lightning import RandomState
 
 
-def draw() -> tuple[float, float]:
-    return random.random(), torch.rand(1).item()
+def draw() -> tuple[float, float, float]:
+    return random.random(), numpy.random.rand(), torch.rand(1).item()  # noqa: NPY002
 
 
 def test_global_random_states_go_on_after_a_restore() -> None:

@@ -1,5 +1,6 @@
 import pickle
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -46,18 +47,18 @@ def write_batches(
     return torch.from_numpy(pixels).view(-1, 3, 32, 32), labels
 
 
-def write_tree(root: Path, num_classes: int, size: int = 32) -> Tensor:
+def write_tree(root: Path, names: Sequence[str], size: int = 32) -> Tensor:
     """One training and one test image of each class; returns the test images."""
     generator = numpy.random.default_rng(1)
     images = []
     for split in ("train", "test"):
-        for index in range(num_classes):
+        for name in names:
             pixels = generator.integers(0, 256, (size, size, 3), dtype=numpy.uint8)
-            folder = root / split / f"class_{index:02}"
+            folder = root / split / name
             folder.mkdir(parents=True)
             Image.fromarray(pixels).save(folder / "0.png")
             images.append(torch.from_numpy(pixels).permute(2, 0, 1))
-    return torch.stack(images[num_classes:])
+    return torch.stack(images[len(names) :])
 
 
 @pytest.mark.parametrize(("split_class", "original"), DATASETS)
@@ -82,7 +83,7 @@ def test_torchvisions_files_are_read_exactly(
 def test_a_tree_is_read_and_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_class: type[SplitCIFAR10] | type[SplitCIFAR100]
 ) -> None:
-    images = write_tree(tmp_path, split_class.num_classes)
+    images = write_tree(tmp_path, split_class.class_names)
     split_class(str(tmp_path)).prepare_data()
 
     def decode_image(path: str, image_size: int | None) -> Pixels:
@@ -114,7 +115,7 @@ def test_names_that_reports_look_up() -> None:
 
 
 def test_torchvisions_files_come_before_a_tree(tmp_path: Path) -> None:
-    write_tree(tmp_path, 10)
+    write_tree(tmp_path, SplitCIFAR10.class_names)
     images, _ = write_batches(tmp_path, torchvision.datasets.CIFAR10, 10)
 
     assert torch.equal(SplitCIFAR10(str(tmp_path)).load(train=False)[0], images)
@@ -130,7 +131,7 @@ def test_missing_files_and_what_to_do(tmp_path: Path, call: str) -> None:
 
 
 def test_half_a_tree_is_none(tmp_path: Path) -> None:
-    write_tree(tmp_path, 10)
+    write_tree(tmp_path, SplitCIFAR10.class_names)
     shutil.rmtree(tmp_path / "test")
 
     with pytest.raises(ConfigurationError, match=f"expected CIFAR10 in {tmp_path}"):
@@ -149,14 +150,38 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_tree_with_another_number_of_classes(
     tmp_path: Path, split_class: type[SplitCIFAR10] | type[SplitCIFAR100], found: int
 ) -> None:
-    write_tree(tmp_path, found)
+    write_tree(tmp_path, split_class.class_names[:found])
 
-    with pytest.raises(ConfigurationError, match=f"{split_class.num_classes} classes, but {tmp_path} .* {found}"):
+    expected = f"{tmp_path} must have a folder for each of the {split_class.num_classes} classes .* but has {found}"
+    with pytest.raises(ConfigurationError, match=expected):
         split_class(str(tmp_path)).prepare_data()
 
 
+@pytest.mark.parametrize("split_class", [SplitCIFAR10, SplitCIFAR100])
+def test_folders_named_by_number_are_in_the_order_of_the_numbers(
+    tmp_path: Path, split_class: type[SplitCIFAR10] | type[SplitCIFAR100]
+) -> None:
+    images = write_tree(tmp_path, [str(label) for label in range(split_class.num_classes)])
+    data = split_class(str(tmp_path))
+    data.setup("test")
+    assert torch.equal(data.test_set.images, images)
+    assert data.test_set.labels.tolist() == list(range(split_class.num_classes))
+
+
+def test_other_names_would_make_other_tasks(tmp_path: Path) -> None:
+    write_tree(tmp_path, ["plane", "car", *SplitCIFAR10.class_names[2:]])
+    with pytest.raises(ConfigurationError, match=r"named as there \(airplane, .* among them \['car', 'plane'\]"):
+        SplitCIFAR10(str(tmp_path)).prepare_data()
+
+
+@pytest.mark.parametrize("split_class", [SplitCIFAR10, SplitCIFAR100])
+def test_the_official_names_are_in_alphabetical_order(split_class: type[SplitCIFAR10] | type[SplitCIFAR100]) -> None:
+    assert split_class.class_names == sorted(set(split_class.class_names))
+    assert len(split_class.class_names) == split_class.num_classes
+
+
 def test_tree_with_images_of_another_size(tmp_path: Path) -> None:
-    write_tree(tmp_path, 10, size=28)
+    write_tree(tmp_path, SplitCIFAR10.class_names, size=28)
 
     with pytest.raises(ConfigurationError, match=f"must be 32x32, but those in {tmp_path}/test are 28x28"):
         SplitCIFAR10(str(tmp_path)).setup("test")
@@ -190,7 +215,7 @@ def test_nothing_is_downloaded_where_a_tree_is(tmp_path: Path, monkeypatch: pyte
         raise AssertionError("downloaded")
 
     monkeypatch.setattr(torchvision.datasets.cifar, "download_and_extract_archive", fetch)
-    images = write_tree(tmp_path, 10)
+    images = write_tree(tmp_path, SplitCIFAR10.class_names)
     data = SplitCIFAR10(str(tmp_path), download=True)
     data.prepare_data()
     data.setup("test")

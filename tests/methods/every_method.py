@@ -32,12 +32,42 @@ class SlowEnding(ddn_lightning.ER):
         self.endings[self.task] += 1
 
 
+class MergedStream(ddn_lightning.ER):
+    """A stand-in for methods that train on what they keep as if it were data: chosen at a task's end."""
+
+    kept_images: Tensor
+    kept_labels: Tensor
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("kept_images", torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
+        self.register_buffer("kept_labels", torch.zeros(4, dtype=torch.long))
+
+    def end_task(self) -> None:
+        kept = self.memory[self.memory.draw(4)]
+        self.kept_images, self.kept_labels = kept.images.clone(), kept.labels.clone()
+
+    def stream(self, sequence: ddn_lightning.TaskSequence, epoch: int) -> Samples:
+        data = super().stream(sequence, epoch)
+        if epoch < sequence.epochs_per_task:
+            return data
+        kept = Samples(self.kept_images.cpu(), self.kept_labels.cpu(), tasks=self.kept_labels.cpu() // 2)
+        return ddn_lightning.concatenate([data, kept])
+
+
+class ControlledER(ddn_lightning.ER):
+    """ER with its options on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, batches="concatenated", old_memory_weight=0.5, replay_weight=2.0, **kwargs)
+
+
 METHODS = [
     found
     for found in vars(ddn_lightning).values()
-    if inspect.isclass(found) and issubclass(found, ReplayMethod) and found is not ReplayMethod
+    if inspect.isclass(found) and issubclass(found, ReplayMethod) and not inspect.isabstract(found)
 ]
-METHODS.append(SlowEnding)
+METHODS += [SlowEnding, MergedStream, ControlledER]
 
 DISTILLERS = [
     found
@@ -50,7 +80,8 @@ COMBINATIONS += [
     pytest.param(method, distiller, id=f"{method.__name__}-{distiller.__name__}")
     for method in METHODS
     for distiller in DISTILLERS
-    if method.memory_draws and (distiller is DataDistillNet or method is ddn_lightning.ER)
+    if method in vars(ddn_lightning).values() and method.memory_draws
+    if distiller is DataDistillNet or method is ddn_lightning.ER
 ]
 
 

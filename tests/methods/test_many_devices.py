@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from every_method import COMBINATIONS, SlowEnding, build
+from lightning.pytorch import Trainer
 from tiny import TinySequence, small_net
-from torch import nn
+from torch import Tensor, nn
 
-from ddn_lightning import ER, LabelDistiller, ReplayMethod
+from ddn_lightning import ER, LabelDistiller, ReplayMethod, Samples
 from ddn_lightning.distributed import gather_shares
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -42,13 +43,61 @@ def test_two_ranks_equal_one(
     assert two.tasks_finished == 3
 
 
+def test_all_ranks_hold_the_same_memory(fit: Callable[..., ReplayMethod]) -> None:
+    class Compare(SlowEnding):
+        def on_train_end(self) -> None:
+            super().on_train_end()
+            held = self.memory[torch.arange(len(self.memory))]
+            for field in (held.images, held.labels, held.tasks):
+                everyones = gather_shares(field[None], 2)
+                assert torch.equal(everyones[0], everyones[1])
+            self.endings[9] = self.memory.seen
+
+    method = fit(lambda: build(Compare), TinySequence(batch_size=5), devices=2, strategy="ddp_fork")
+    assert method.endings[9] == 60  # 4 batches of 5 in each of 3 tasks
+
+
+def test_ranks_without_a_seed_share_one_order(
+    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank starts with another seed, as plain DDP does where nobody has called seed_everything."""
+
+    class Watch(SlowEnding):
+        def setup(self, stage: str) -> None:
+            super().setup(stage)
+            self.seen = torch.zeros(72)
+
+        def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
+            for image in gather_shares(batch.images, batch.total):
+                self.seen[(self.sequence.train_set.images == image).flatten(1).all(1)] += 1
+            return super().training_step(batch, batch_index)
+
+        def on_train_end(self) -> None:
+            super().on_train_end()
+            self.endings[9] = int((self.seen == 1).sum())
+
+    class Seeded(TinySequence):
+        def prepare_data(self) -> None:
+            return
+
+        def setup(self, stage: str) -> None:
+            torch.manual_seed(torch.distributed.get_rank())
+            super().setup(stage)
+
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    method = build(Watch)
+    make_trainer(devices=2, strategy="ddp_fork").fit(method, Seeded(batch_size=6))
+    assert method.endings[9] == 72
+
+
 def test_batch_norm_statistics_agree_after_every_step(fit: Callable[..., ReplayMethod]) -> None:
     class Compare(SlowEnding):
         def on_train_batch_end(self, *args: object) -> None:
             for layer in self.modules():
                 if isinstance(layer, nn.BatchNorm2d):
-                    everyones = gather_shares(layer.running_mean[None], 2)
-                    assert torch.equal(everyones[0], everyones[1])
+                    for statistic in (layer.running_mean, layer.running_var):
+                        everyones = gather_shares(statistic[None], 2)
+                        assert torch.equal(everyones[0], everyones[1])
                     self.checked += 1
             super().on_train_batch_end(*args)  # type: ignore[arg-type]
 

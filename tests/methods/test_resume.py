@@ -57,7 +57,8 @@ def assert_equal(first: Any, second: Any, where: str = "outcome") -> None:
 
 
 def sequence() -> TinySequence:
-    return TinySequence(epochs_per_task=2, batch_size=10)  # 3 steps per epoch, the last one short: 18 in all
+    """2, 3 and 5 steps per epoch, the last one short: 20 in all."""
+    return TinySequence(epochs_per_task=2, batch_size=10, per_class=(10, 10, 15, 15, 22, 23))
 
 
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
@@ -72,7 +73,7 @@ def test_resuming_at_every_step_and_every_epoch_changes_nothing(
 
     expected = outcome(fit(make, sequence(), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)]))
     checkpoints = sorted(tmp_path.glob("*.ckpt"))
-    assert len(checkpoints) == 18 + 6 + 3
+    assert len(checkpoints) == 20 + 6 + 3
 
     for checkpoint in checkpoints:
         torch.load(checkpoint, weights_only=True)
@@ -93,6 +94,6 @@ def test_an_end_of_task_that_was_interrupted_is_done_once(fit: Callable[..., Rep
     expected = outcome(fit(lambda: build(SlowEnding), sequence()))
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         fit(lambda: build(Killed), sequence(), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
-    resumed = fit(lambda: build(SlowEnding), sequence(), ckpt_path=tmp_path / "step12.ckpt")  # the second task's last
+    resumed = fit(lambda: build(SlowEnding), sequence(), ckpt_path=tmp_path / "step10.ckpt")  # the second task's last
     assert resumed.endings[:3].tolist() == [1, 1, 1]
     assert_equal(outcome(resumed), expected)

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,8 +17,10 @@ from ddn_lightning import (
     ConfigurationError,
     Finetune,
     Forgetting,
+    ReplayLoss,
     ReplayMethod,
     ReservoirSampling,
+    Samples,
     SmallNet,
     TaskCallback,
 )
@@ -81,10 +84,16 @@ def test_the_matrix_holds_the_accuracies_of_the_network_at_each_task_end(fit: Ca
         assert method.accuracy_matrix[task, task + 1 :].isnan().all()
 
 
-def test_the_sanity_check_counts_for_nothing(fit: Callable[..., ReplayMethod]) -> None:
-    with_check = fit(lambda: ER(small_net(), num_classes=6), num_sanity_val_steps=2)
-    without = fit(lambda: ER(small_net(), num_classes=6))
-    assert torch.equal(with_check.accuracy_matrix.nan_to_num(), without.accuracy_matrix.nan_to_num())
+def test_the_sanity_check_counts_for_nothing(make_trainer: Callable[..., Trainer]) -> None:
+    seen = []
+
+    class Watch(TaskCallback):
+        def on_train_start(self, trainer: Trainer, method: Any) -> None:
+            seen.append((set(trainer.callback_metrics), method.accuracy_matrix.isnan().all().item()))
+
+    trainer = make_trainer(num_sanity_val_steps=2, callbacks=[Watch()])
+    trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
+    assert seen == [(set(), True)]
 
 
 def test_one_seed_gives_one_result_and_another_seed_another(fit: Callable[..., ReplayMethod]) -> None:
@@ -102,7 +111,7 @@ def test_summaries_are_logged(make_trainer: Callable[..., Trainer]) -> None:
     assert {"train/loss", "average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy"} <= set(
         logged
     )
-    last_row = torch.stack([logged[f"val/accuracy/task_{task}"] for task in range(3)])
+    last_row = torch.stack([logged[f"val/accuracy/task_{task}"] for task in (1, 2, 3)])
     assert torch.allclose(logged["average_accuracy"], last_row.mean())
 
 
@@ -113,7 +122,107 @@ def test_validate_and_test_measure_without_training(make_trainer: Callable[..., 
     (tested,) = make_trainer().test(method, TinySequence(), verbose=False)
     for task in range(3):
         expected = pytest.approx(method.accuracy_matrix[-1, task].item())
-        assert validated[f"val/accuracy/task_{task}"] == tested[f"test/accuracy/task_{task}"] == expected
+        assert validated[f"val/accuracy/task_{task + 1}"] == tested[f"test/accuracy/task_{task + 1}"] == expected
+
+
+def test_predict_gives_classes_with_and_without_a_sequence(make_trainer: Callable[..., Trainer]) -> None:
+    method, sequence = ER(small_net(), num_classes=6), TinySequence(batch_size=12)
+    make_trainer().fit(method, sequence)
+    images = sequence.transform(sequence.test_set.images)
+    expected = method.eval()(images).argmax(1).tolist()
+    by_sequence = make_trainer().predict(method, TinySequence())
+    by_loader = make_trainer().predict(method, sequence.test_dataloader())
+    assert torch.cat(by_sequence).tolist() == torch.cat(by_loader).tolist() == expected  # type: ignore[arg-type]
+
+
+def test_task_incremental_accuracy_is_stored_too(fit: Callable[..., ReplayMethod]) -> None:
+    method = fit(lambda: Finetune(small_net(), num_classes=6, lr=0.1), TinySequence(epochs_per_task=5))
+    test = method.sequence.test_set
+    scores = method.eval()(method.sequence.transform(test.images))
+    for task in range(3):
+        choices = method.sequence.task_classes[task]
+        hits = choices[scores[test.tasks == task][:, choices].argmax(1)] == test.labels[test.tasks == task]
+        assert method.task_il_matrix[-1, task].item() == pytest.approx(100 * hits.float().mean().item())
+
+
+def test_a_parameter_without_a_gradient_in_a_step_does_not_move(fit: Callable[..., ReplayMethod]) -> None:
+    class Sometimes(ER):
+        """Has a parameter that only the very first step uses."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.extra = nn.Parameter(torch.ones(()))
+
+        def current_loss(self, current: Samples) -> ReplayLoss:
+            loss = super().current_loss(current)
+            return replace(loss, other=loss.other * self.extra) if not len(self.memory) else loss
+
+    values = []
+
+    class Watch(TaskCallback):
+        def on_train_batch_end(self, trainer: Trainer, method: Any, *_: Any) -> None:
+            values.append(method.extra.item())
+
+    fit(lambda: Sometimes(small_net(), num_classes=6), callbacks=[Watch()])
+    assert values[0] != 1.0
+    assert set(values) == {values[0]}
+
+
+def test_a_frozen_layer_stays_frozen_when_a_lost_row_is_measured(make_trainer: Callable[..., Trainer]) -> None:
+    method = ER(DropoutNet(), num_classes=6)
+    trainer = make_trainer()
+    trainer.fit(method, TinySequence(batch_size=12))
+    method.accuracy_matrix[2] = torch.nan
+    method.train()
+    method.backbone.layers[1].eval()
+    trainer.limit_val_batches = 1.0
+    Forgetting.of(trainer).on_task_exit(trainer, method, 2)
+    assert method.accuracy_matrix[2].isfinite().all()
+    assert not method.backbone.layers[1].training
+    assert method.backbone.layers[0].training
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epochs_per_task": 2}, "epochs_per_task must be that of the checkpoint, 1, got 2"),
+        ({"batch_size": 6}, "batch_size must be that of the checkpoint, 12, got 6"),
+        ({"class_order_seed": 3}, "task_classes must be that of the checkpoint"),
+        ({"num_tasks": 2}, "task_classes must be that of the checkpoint"),
+        ({"drop_last": False}, "drop_last must be that of the checkpoint, True, got False"),
+    ],
+)
+def test_a_checkpoint_of_another_sequence_is_refused(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    trainer = make_trainer()
+    trainer.fit(Finetune(small_net(), num_classes=6), TinySequence(batch_size=12))
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    other = TinySequence(**{"batch_size": 12, **changed})
+    with pytest.raises(ConfigurationError, match=message):
+        make_trainer().fit(Finetune(small_net(), num_classes=6), other, ckpt_path=tmp_path / "run.ckpt")
+
+
+def test_given_hyper_parameters_win_over_those_of_a_checkpoint(
+    make_trainer: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    trainer = make_trainer(max_steps=3)
+    trainer.fit(Finetune(small_net(), num_classes=6), TinySequence(batch_size=6))
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    given = Finetune(small_net(), num_classes=6, lr=0.5, momentum=0.9, weight_decay=0.1)
+    resumed = make_trainer(max_steps=4)
+    resumed.fit(given, TinySequence(batch_size=6), ckpt_path=tmp_path / "run.ckpt")
+    (group,) = resumed.optimizers[0].param_groups
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.5, 0.9, 0.1)
+
+
+def test_logging_can_be_switched_off(fit: Callable[..., ReplayMethod]) -> None:
+    assert fit(lambda: ER(small_net(), num_classes=6), log_every_n_steps=0).tasks_finished == 3
+
+
+def test_a_method_must_say_what_its_loss_is() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        ReplayMethod(small_net(), num_classes=6)  # type: ignore[abstract]
 
 
 def test_unseen_classes_can_be_masked(make_trainer: Callable[..., Trainer]) -> None:
@@ -219,7 +328,7 @@ def test_foreign_checkpoints_are_refused(make_trainer: Callable[..., Trainer], t
 def test_what_does_not_fit_together_is_named(make_trainer: Callable[..., Trainer]) -> None:
     with pytest.raises(ConfigurationError, match="num_classes must be the 6 of TinySequence, got 10"):
         make_trainer().fit(ER(small_net(), num_classes=10), TinySequence())
-    with pytest.raises(ConfigurationError, match="take the 1 channels of TinySequence, but SmallNet takes 3"):
+    with pytest.raises(ConfigurationError, match=r"of shape \(1, 8, 8\), but SmallNet does not"):
         make_trainer().fit(ER(SmallNet(in_channels=3), num_classes=6), TinySequence())
     with pytest.raises(ConfigurationError, match="needs a TaskSequence such as SplitDigits"):
         make_trainer(max_epochs=1).fit(ER(small_net(), num_classes=6), DataLoader(range(3)))
