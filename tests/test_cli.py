@@ -126,6 +126,19 @@ def test_seconds_go_on_counting_after_a_resume() -> None:
     assert 1000 <= record.state_dict()["seconds"] < 1100
 
 
+def test_a_distiller_with_alpha_0_gives_what_the_method_gives_alone() -> None:
+    plugged = ["--model.distiller", "DataDistillNet"]
+    assert fit("--name", "alone") == 0
+    assert fit("--name", "silent", *plugged, "--model.distiller.alpha", "0") == 0
+    assert fit("--name", "plugged", *plugged) == 0
+    alone, silent, distilled = (
+        json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("alone", "silent", "plugged")
+    )
+    assert (alone["plugin"], silent["plugin"]) == (None, "DataDistillNet")
+    assert alone["accuracy_matrix"] == silent["accuracy_matrix"]
+    assert alone["accuracy_matrix"] != distilled["accuracy_matrix"]
+
+
 def test_fast_dev_run_leaves_nothing() -> None:
     assert fit("--trainer.fast_dev_run", "true") == 0
     assert not Path("runs").exists()
@@ -197,6 +210,9 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--trainer.val_check_interval", "1000"], "val_check_interval"),
         (["--trainer.callbacks+=Forgetting", "--trainer.callbacks.over=task"], "one of 'previous', 'tasks'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--model.distiller", "DDN"], "the choices are DataDistillNet, LabelSmoothing, LearnedLabels, RandomLabels"),
+        (["--model.distiller", "DataDistillNet", "--model", "Finetune"], "Finetune cannot take a distiller"),
+        (["--model.distiller", "DataDistillNet", "--model.distiller.beta", "3"], "beta must be between 0 and 1, got 3"),
     ],
 )
 def test_mistakes_are_named(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

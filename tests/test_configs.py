@@ -10,7 +10,8 @@ from ddn_lightning.cli import main
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 AXES = {axis: sorted((CONFIGS / axis).glob("*.yaml")) for axis in ("method", "data", "setting")}
-COMBINATIONS = list(itertools.product(*AXES.values()))
+PLUGINS = sorted((CONFIGS / "plugin").glob("*.yaml"))
+COMBINATIONS = [*itertools.product(*AXES.values()), *itertools.product(AXES["method"], PLUGINS)]
 
 
 def parsed(
@@ -27,7 +28,8 @@ def parsed(
 def test_there_is_a_file_for_each_value_of_each_axis() -> None:
     assert [path.stem for path in AXES["data"]] == ["cifar10", "cifar100", "digits", "image_folder", "tiny_imagenet"]
     assert [path.stem for path in AXES["setting"]] == ["offline", "online"]
-    assert {"er", "finetune", "joint"} <= {path.stem for path in AXES["method"]}
+    assert {"er", "derpp", "cls_er", "er_ace", "finetune", "joint"} <= {path.stem for path in AXES["method"]}
+    assert [path.stem for path in PLUGINS] == ["ddn", "l2y", "label_smoothing", "random_labels"]
 
 
 @pytest.mark.parametrize("files", COMBINATIONS, ids=lambda files: "-".join(path.stem for path in files))
@@ -42,9 +44,24 @@ def test_every_combination_is_parsed(files: tuple[Path, ...], capsys: pytest.Cap
                 assert found == value or found["class_path"].endswith(value["class_path"])
 
 
-def test_the_quick_start_stands_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = parsed(capsys, CONFIGS / "quickstart.yaml")
-    assert settings["model"]["class_path"] == "ddn_lightning.ER"
+def test_the_quick_starts_stand_alone_and_differ_in_the_plug_in_only(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = parsed(capsys, CONFIGS / "quickstart.yaml")
+    distilled = parsed(capsys, CONFIGS / "quickstart_ddn.yaml")
+    assert plain["model"]["class_path"] == "ddn_lightning.ER"
+    assert distilled["model"]["init_args"].pop("distiller")["class_path"] == "ddn_lightning.DataDistillNet"
+    assert plain["model"]["init_args"].pop("distiller") is None
+    assert plain == distilled
+
+
+def test_a_plug_in_keeps_the_methods_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [CONFIGS / name for name in ("base.yaml", "method/derpp.yaml", "data/cifar100.yaml", "plugin/ddn.yaml")]
+    settings = parsed(capsys, *files, options=("--model.distiller.alpha", "0"))
+    arguments = settings["model"]["init_args"]
+    assert (arguments["alpha"], arguments["buffer_size"], arguments["distiller"]["init_args"]["alpha"]) == (
+        0.2,
+        2000,
+        0,
+    )
 
 
 def test_single_options_win_over_files(capsys: pytest.CaptureFixture[str]) -> None:

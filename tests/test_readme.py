@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -77,14 +78,29 @@ def test_the_table_shows_what_the_quick_start_gives() -> None:
         assert shown == pytest.approx(measured[stage][: stage + 1], abs=8)  # machines may round differently
 
 
-def test_the_table_of_methods_is_what_the_commands_give_for_one_seed() -> None:
-    options = "--config configs/quickstart.yaml --seed_everything 1"
-    for method in ("Finetune", "ER", "Joint"):
-        assert run(f"ddn fit {options} --model {method} --name {method}") == 0
-    found = {path.parent.name: json.loads(path.read_text()) for path in Path("runs").glob("*/results.json")}
-    stated = re.findall(r"^\| .*?\| (\d+\.\d+) ± (\d+\.\d+) \|", README, re.M)
-    for method, (mean, deviation) in zip(("Finetune", "ER", "Joint"), stated, strict=True):
-        assert abs(found[method]["average_accuracy"] - float(mean)) < 4 * float(deviation)
+ROWS = re.findall(r"^\| .*?\| (\d+\.\d+) ± (\d+\.\d+) \|.*?`(ddn fit .*?--seed_everything) 1` \|$", README, re.M)
+
+
+@pytest.mark.parametrize(("mean", "deviation", "command"), ROWS)
+def test_each_measured_row_is_what_its_command_gives(mean: str, deviation: str, command: str) -> None:
+    assert run(f"{command} 1") == 0
+    (results,) = Path("runs").glob("*/results.json")
+    measured = json.loads(results.read_text())["average_accuracy"]
+    assert abs(measured - float(mean)) < 4 * float(deviation)
+
+
+def test_all_measured_rows_were_found() -> None:
+    assert len(ROWS) == len(re.findall(r"^\|.* ± .*\|$", README, re.M)) == 7
+
+
+def test_several_devices_take_the_stated_options() -> None:
+    (options,) = re.findall(r"`(--trainer.devices 4 --trainer.strategy ddp)`", README)
+    command = f"fit --config configs/quickstart.yaml --name two {options.replace('4', '2')}"
+    ddn = Path(sys.executable).parent / "ddn"
+    subprocess.run(
+        [ddn, *command.split(), "--trainer.limit_train_batches=2", "--trainer.log_every_n_steps=1"], check=True
+    )
+    assert json.loads(Path("runs/two/results.json").read_text())["tasks_finished"] == 5
 
 
 def test_the_resume_line_works() -> None:
@@ -103,6 +119,12 @@ def test_the_python_example_runs() -> None:
     matrix = namespace["method"].accuracy_matrix  # type: ignore[attr-defined]
     assert isinstance(matrix, torch.Tensor)
     assert matrix[-1].mean() > 60
+
+
+def test_the_distiller_example_builds() -> None:
+    namespace: dict[str, object] = {}
+    exec(python_block("DERPlusPlus("), namespace)
+    assert namespace["method"].distiller.beta == 0.9  # type: ignore[attr-defined]
 
 
 def test_a_new_method_takes_less_than_forty_lines_and_learns() -> None:

@@ -92,7 +92,8 @@ class BilevelDistiller(LabelDistiller):
         network = FrozenNetwork(method.network)
         loss = partial(self._inner_loss, inner, learn=False)
         if self.lookahead == "step":
-            gradients = {name: p.grad for name, p in method.network.named_parameters() if p.grad is not None}
+            parameters = method.network.named_parameters()
+            gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in parameters}
             return hypergradient.step(network, inner, gradients, method.current_lr)
         if self.lookahead == "head":
             parts = FrozenNetwork(method.backbone), FrozenNetwork(method.head)
