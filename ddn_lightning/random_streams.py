@@ -4,6 +4,8 @@ import hashlib
 
 import torch
 
+OLD_MEMORY = "old memory"  # the draw of old memory, with soft labels or, as their control, with hard ones
+
 
 def generator_for(seed: int, purpose: str) -> torch.Generator:
     """A generator that depends on both the run's seed and what it is for."""

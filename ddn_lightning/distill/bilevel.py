@@ -70,7 +70,7 @@ class BilevelDistiller(LabelDistiller):
 
     def update(self, method: "ReplayMethod", current: Samples) -> None:
         """One step of Adam on the outer loss after a virtual step."""
-        if self.alpha == 0 or method.trainer.global_step % self.update_every:
+        if self.alpha == 0 or method.current_lr == 0 or method.trainer.global_step % self.update_every:
             return
         inner = self.inner_batch(method)
         if inner is None:
@@ -78,10 +78,10 @@ class BilevelDistiller(LabelDistiller):
         outer = self.outer_batch(method, current)
         with torch.autocast(method.device.type, enabled=False):  # a tangent in half precision is mostly noise
             look_ahead = self._look_ahead(method, inner, outer)
-            value = hypergradient.surrogate(look_ahead, partial(self._inner_loss, inner), method.current_lr)
-            self._descend(value, method.distiller_optimizer)
             if method.is_logging_step:
                 self._log(method, inner, outer, look_ahead)
+            value = hypergradient.surrogate(look_ahead, partial(self._inner_loss, inner), method.current_lr)
+            self._descend(value, method.distiller_optimizer)
 
     def _inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
         with torch.set_grad_enabled(learn):
@@ -102,6 +102,8 @@ class BilevelDistiller(LabelDistiller):
         return mode(network, inner, loss, outer, method.current_lr)
 
     def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
+            group["lr"] = self.lr
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         gradients = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
         for parameter, gradient in zip(parameters, sum_across_ranks(gradients), strict=True):
@@ -112,19 +114,21 @@ class BilevelDistiller(LabelDistiller):
     def _log(self, method: "ReplayMethod", inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:
         """Whether the labels do their job, and what they look like."""
         network = FrozenNetwork(method.network)
+        taken = look_ahead.virtual_step
+        if taken is None:  # the mode does without, but whoever looks wants to know where a step would lead
+            loss = partial(self._inner_loss, inner, learn=False)
+            taken = hypergradient.virtual_step(network, inner, loss, outer, method.current_lr)
         labels = self.soft_labels(inner, look_ahead.logits.softmax(dim=1))
-        true = labels.gather(1, inner.labels[:, None]).squeeze(1)
-        old = labels[:, self.is_old_class].sum(dim=1)
+        is_new = method.is_seen_class & ~self.is_old_class
         terms = {
             "inner_loss": self._inner_loss(inner, look_ahead.logits, learn=False),
             "outer_loss_before": network.loss(network.parameters, outer),
             "label_entropy": inner.mean(torch.special.entr(labels).sum(dim=1)),
-            "label_mass/true": inner.mean(true),
-            "label_mass/old_classes": inner.mean(old),
-            "label_mass/new_classes": inner.mean(labels.sum(dim=1) - old),
+            "label_mass/true": inner.mean(labels.gather(1, inner.labels[:, None])),
+            "label_mass/old_classes": inner.mean(labels[:, self.is_old_class]),
+            "label_mass/new_classes": inner.mean(labels[:, is_new]),
+            "label_mass/unseen_classes": inner.mean(labels[:, ~method.is_seen_class]),
         }
         values = dict(zip(terms, sum_across_ranks(list(terms.values())), strict=True))
-        if look_ahead.virtual_step is not None:
-            values["outer_loss_after"] = look_ahead.virtual_step.outer_loss
-            values["gradient_cosine"] = look_ahead.virtual_step.cosine
+        values |= {"outer_loss_after": taken.outer_loss, "gradient_cosine": taken.cosine}
         method.log_dict({f"distill/{name}": value for name, value in values.items()})

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ddn_lightning.distill.bilevel import BilevelDistiller
 from ddn_lightning.distill.distiller import one_hot
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.random_streams import generator_for
+from ddn_lightning.random_streams import RandomStreams, generator_for
 from ddn_lightning.samples import Samples
 
 
@@ -52,6 +52,11 @@ class DataDistillNet(BilevelDistiller):
         super().build(num_classes, buffer_size)
         self.generator_net = _multilayer_perceptron(num_classes, self.hidden_dim)
         self.old_generator_net = _multilayer_perceptron(num_classes, self.hidden_dim).requires_grad_(False)
+
+    def begin_fit(self, streams: RandomStreams) -> None:
+        """There is no task before the first."""
+        super().begin_fit(streams)
+        self.snapshots = 0
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by Eq. 8; while there is no G_old, by G alone."""

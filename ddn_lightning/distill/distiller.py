@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
-from ddn_lightning.random_streams import RandomStreams
+from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
     from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
 
-DRAWS = "distiller"  # the random stream of everything that a distiller draws
+DRAWS = "distiller"  # the random stream of what a distiller draws to learn by
 
 
 class LabelDistiller(nn.Module, ABC):
@@ -79,6 +79,10 @@ class LabelDistiller(nn.Module, ABC):
             current: Its incoming batch, augmented.
         """
 
+    def begin_fit(self, streams: RandomStreams) -> None:
+        """Training starts, with an empty memory; random numbers come from these streams."""
+        self.streams = streams
+
     def begin_task(self, is_old_class: Tensor) -> None:
         """A task begins; these are the classes of those before it."""
         self.is_old_class = is_old_class.clone()
@@ -91,19 +95,21 @@ class LabelDistiller(nn.Module, ABC):
 
     def add_to(self, loss: "ReplayLoss", method: "ReplayMethod", memory: list[Samples]) -> "ReplayLoss":
         """The method's loss with the soft-label term, where it applies (Eq. 7)."""
-        if self.alpha == 0 or method.tasks_seen < self.apply_from_task or not memory:
+        if not memory:
             return loss
         if loss.rehearsal is None or loss.memory_logits is None:
             raise ConfigurationError(
                 f"{type(method).__name__} cannot take a distiller: its loss has no labels of memory to soften (it "
                 "returns a ReplayLoss without rehearsal and memory_logits)"
             )
+        if self.alpha == 0 or method.tasks_seen < self.apply_from_task:
+            return loss
         if self.memory == "running":
             soft = self._soft_loss(memory[-1], loss.memory_logits)
             if self.compose == "replace":
-                return replace(loss, rehearsal=soft)
+                return replace(loss, rehearsal=loss.rehearsal_weight * soft)
         else:
-            old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[DRAWS])
+            old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[OLD_MEMORY])
             if old is None:
                 return loss
             soft = self._soft_loss(old, method(old.images))

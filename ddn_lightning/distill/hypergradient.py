@@ -13,7 +13,8 @@ touch the network at all. The same identity serves EMLC (https://arxiv.org/abs/2
 
 The modes :func:`exact`, :func:`head`, :func:`matching` and :func:`step` differ in the direction :math:`v` and in how
 they find the change of the logits along it, the *tangent*. Every gradient is summed over the ranks before it is used,
-so several devices give what one does.
+so several devices give what one does. A network that draws at random, by dropout, is another one at each forward pass;
+for it the derivative is one of many.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -132,10 +133,10 @@ def matching(
 
 @torch.no_grad()
 def step(network: FrozenNetwork, inner: Samples, last_gradient: Parameters, lr: float) -> LookAhead:
-    """The classifier's own last SGD step stands in for the outer gradient: forward passes only.
+    """The gradient of the classifier's own last step stands in for the outer gradient: forward passes only.
 
-    The step went from ``before`` to the current parameters along minus its gradient, so minus the change of the logits
-    over it, divided by the learning rate, is a finite difference of the tangent.
+    That step, momentum and weight decay apart, went from ``before`` to the current parameters along minus its gradient,
+    so minus the change of the logits over it, divided by the learning rate, is a finite difference of the tangent.
     """
     before = {name: parameter + lr * last_gradient[name] for name, parameter in network.parameters.items()}
     logits = network(network.parameters, inner.images)
@@ -150,9 +151,7 @@ def surrogate(look_ahead: LookAhead, inner_loss: LossOfLogits, lr: float) -> Ten
         inner_loss: The same inner loss as there, now with soft labels that require a gradient.
         lr: Learning rate of the virtual step.
     """
-    logits = look_ahead.logits
-    if not logits.requires_grad:
-        logits = logits.detach().requires_grad_()
+    logits = look_ahead.logits.detach().requires_grad_()
     # not by dual numbers: torch 2.15 cannot go backward through those of a log-softmax
     (slope,) = torch.autograd.grad(inner_loss(logits), logits, create_graph=True)
     return -lr * (slope * look_ahead.tangent).sum()
@@ -170,7 +169,9 @@ def pixel_surrogate(
     taken = virtual_step(network, replace(inner, images=inner.images.detach()), inner_loss, outer, lr)
     parameters = {name: parameter.detach().requires_grad_() for name, parameter in network.parameters.items()}
     loss = inner_loss(network(parameters, inner.images))
-    gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
+    gradients = torch.autograd.grad(
+        loss, list(parameters.values()), create_graph=True, allow_unused=True, materialize_grads=True
+    )
     directions = taken.outer_gradient.values()
     return -lr * torch.stack([(g * v).sum() for g, v in zip(gradients, directions, strict=True)]).sum()
 

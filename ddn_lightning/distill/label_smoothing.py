@@ -17,7 +17,7 @@ class LabelSmoothing(LabelDistiller):
 
     Args:
         epsilon: The part that is spread.
-        old_classes_only: Spread it over the classes of earlier tasks only.
+        old_classes_only: Spread it over the classes of earlier tasks only; in the first task there are none.
         memory: See :class:`LabelDistiller`.
         compose: See :class:`LabelDistiller`.
         **kwargs: Arguments of :class:`LabelDistiller`.
@@ -41,4 +41,5 @@ class LabelSmoothing(LabelDistiller):
         """The hard labels, smoothed."""
         hard = one_hot(samples, probabilities)
         chosen = self.is_old_class.to(hard.dtype) if self.old_classes_only else hard.new_ones(hard.shape[1])
-        return (1 - self.epsilon) * hard + self.epsilon * chosen / chosen.sum()
+        spread = self.epsilon * chosen / chosen.sum().clamp_min(1)
+        return (1 - spread.sum()) * hard + spread

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.distill.bilevel import BilevelDistiller
 from ddn_lightning.distill.distiller import one_hot
+from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
 
@@ -31,6 +32,11 @@ class LearnedLabels(BilevelDistiller):
         """Make the rows."""
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
+
+    def begin_fit(self, streams: RandomStreams) -> None:
+        """No slot holds anything yet."""
+        super().begin_fit(streams)
+        nn.init.zeros_(self.rows)
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """The labels of the samples' slots."""

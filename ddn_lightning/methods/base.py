@@ -22,6 +22,8 @@ from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.samples import Samples, cross_entropy
 
+DISTILLING_PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+
 
 @dataclass(frozen=True)
 class ReplayLoss:
@@ -31,13 +33,15 @@ class ReplayLoss:
         other: Every term but ``rehearsal``.
         current_logits: Outputs for the incoming batch.
         rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
-        memory_logits: The outputs that ``rehearsal`` was computed from.
+        memory_logits: The outputs that ``rehearsal`` was computed from, for the last draw from memory.
+        rehearsal_weight: What ``rehearsal`` is of the mean cross-entropy, so that soft labels can take its place.
     """
 
     other: Tensor
     current_logits: Tensor
     rehearsal: Tensor | None = None
     memory_logits: Tensor | None = None
+    rehearsal_weight: float = 1.0
 
     @property
     def total(self) -> Tensor:
@@ -239,7 +243,12 @@ class ReplayMethod(TaskLearner, ABC):
             )
         self.memory = ReservoirBuffer(self.memory.buffer_size, seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
-            self.distiller.streams = self.streams
+            if str(self.trainer.precision) not in DISTILLING_PRECISIONS:
+                raise ConfigurationError(
+                    f"precision must be one of {', '.join(DISTILLING_PRECISIONS)} with a distiller, whose gradients "
+                    f"would drown in rounding otherwise, got {self.trainer.precision}"
+                )
+            self.distiller.begin_fit(self.streams)
 
     def _enter_task(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the task before

@@ -11,7 +11,8 @@ class DERPlusPlus(ReplayMethod):
     """DER++ (Buzzega et al., NeurIPS 2020, https://arxiv.org/abs/2004.07211).
 
     Two independent draws from memory: on the first the outputs are kept near those stored with the samples, which are
-    the outputs for the augmented image just before it was first trained on; on the second the labels are rehearsed.
+    the outputs for the augmented image just before the step in which it was stored; on the second the labels are
+    rehearsed.
 
     Args:
         alpha: Weight of the distance to the stored outputs. Published: 0.1 to 0.3.
@@ -36,4 +37,4 @@ class DERPlusPlus(ReplayMethod):
         distances = (self(remembered.images) - remembered.logits).square().mean(dim=1)
         logits = self(rehearsed.images)
         other = new.other + self.alpha * remembered.mean(distances)
-        return ReplayLoss(other, new.current_logits, self.beta * cross_entropy(logits, rehearsed), logits)
+        return ReplayLoss(other, new.current_logits, self.beta * cross_entropy(logits, rehearsed), logits, self.beta)

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from ddn_lightning.errors import check_not_negative
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 
@@ -51,7 +52,7 @@ class ER(ReplayMethod):
         logits = self(current.images)
         memory_logits = self(replayed.images)
         rehearsal = self.replay_weight * cross_entropy(memory_logits, replayed)
-        return ReplayLoss(cross_entropy(logits, current), logits, rehearsal, memory_logits)
+        return ReplayLoss(cross_entropy(logits, current), logits, rehearsal, memory_logits, self.replay_weight)
 
     def _together(self, current: Samples, replayed: Samples) -> ReplayLoss:
         both = concatenate([current, replayed])
@@ -59,10 +60,11 @@ class ER(ReplayMethod):
         losses = functional.cross_entropy(logits, both.labels, reduction="none")
         split = len(current)
         rehearsal = self.replay_weight * both.mean(losses[split:])
-        return ReplayLoss(both.mean(losses[:split]), logits[:split], rehearsal, logits[split:])
+        weight = self.replay_weight * replayed.total / both.total
+        return ReplayLoss(both.mean(losses[:split]), logits[:split], rehearsal, logits[split:], weight)
 
     def _old_memory_loss(self) -> Tensor:
-        old = self.draw_memory(tasks=self.old_tasks, generator=self.streams["old memory"])
+        old = self.draw_memory(tasks=self.old_tasks, generator=self.streams[OLD_MEMORY])
         if old is None:
             return torch.zeros((), device=self.device)
         return self.old_memory_weight * cross_entropy(self(old.images), old)

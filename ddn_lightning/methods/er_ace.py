@@ -25,10 +25,12 @@ class ERACE(ReplayMethod):
     """
 
     replay_from_task = 1
+    is_met_class: Tensor
 
     def __init__(self, *args: Any, head_form: Literal["linear", "cosine"] = "linear", **kwargs: Any) -> None:
         self.head_form = head_form
         super().__init__(*args, **kwargs)
+        self.register_buffer("is_met_class", torch.zeros(self.num_classes, dtype=torch.bool))
 
     def build_head(self, feature_dim: int) -> nn.Module:
         """Linear or cosine."""
@@ -36,16 +38,24 @@ class ERACE(ReplayMethod):
             return CosineHead(feature_dim, self.num_classes, scale=10.0)
         return super().build_head(feature_dim)
 
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """Plain cross-entropy, while nothing is replayed."""
+        self._meet(current)
+        return super().current_loss(current)
+
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Masked cross-entropy on the incoming batch, plain cross-entropy on memory."""
         (rehearsed,) = memory
+        is_absent = self.is_met_class & ~self._meet(current)
         logits = self(current.images)
         memory_logits = self(rehearsed.images)
-        incoming = cross_entropy(self.spare_absent_classes(logits, current), current)
-        return ReplayLoss(incoming, logits, cross_entropy(memory_logits, rehearsed), memory_logits)
+        among_the_rest = logits.masked_fill(is_absent, torch.finfo(logits.dtype).min)
+        rehearsal = cross_entropy(memory_logits, rehearsed)
+        return ReplayLoss(cross_entropy(among_the_rest, current), logits, rehearsal, memory_logits)
 
-    def spare_absent_classes(self, logits: Tensor, current: Samples) -> Tensor:
-        """The logits without the classes that were seen but are not in the (global) batch."""
+    def _meet(self, current: Samples) -> Tensor:
+        """Note which classes were in any batch; returns those in this one, on whatever rank."""
         labels = gather_shares(current.labels, current.total)
         is_present = functional.one_hot(labels, self.num_classes).any(dim=0)
-        return logits.masked_fill(self.is_seen_class & ~is_present, torch.finfo(logits.dtype).min)
+        self.is_met_class = self.is_met_class | is_present
+        return is_present

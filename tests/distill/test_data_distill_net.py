@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, Trainer
 from tiny import DropoutNet, TinySequence, random_samples, small_net
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
 
 from ddn_lightning import (
     ER,
@@ -110,8 +113,12 @@ def test_alpha_0_is_the_method_alone_bit_for_bit(
     for name, value in alone.state_dict().items():
         if isinstance(value, Tensor):
             assert torch.equal(value.nan_to_num(), state[name].nan_to_num()), name
-    assert torch.equal(alone.memory.generator.get_state(), silent.memory.generator.get_state())
     assert not torch.equal(alone.head.weight, plugged.head.weight)
+    for other in (silent, plugged):  # a distiller draws from streams of its own
+        assert torch.equal(alone.memory.generator.get_state(), other.memory.generator.get_state())
+        assert torch.equal(alone.streams["augment"].get_state(), other.streams["augment"].get_state())
+        contents = [method.memory[torch.arange(10)].images for method in (alone, other)]
+        assert torch.equal(*contents)
 
 
 class Steps(Callback):
@@ -284,9 +291,11 @@ def test_update_every_updates_as_often(fit: Callable[..., ReplayMethod]) -> None
     assert calls == [5, 10]
 
 
-def test_what_it_does_is_logged(make_trainer: Callable[..., Trainer]) -> None:
+@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
+def test_what_it_does_is_logged(make_trainer: Callable[..., Trainer], lookahead: Any) -> None:
     trainer = make_trainer(log_every_n_steps=1)
-    trainer.fit(ER(small_net(), num_classes=6, distiller=DataDistillNet()), TinySequence(batch_size=6))
+    distiller = DataDistillNet(lookahead=lookahead)
+    trainer.fit(ER(small_net(), num_classes=6, distiller=distiller), TinySequence(batch_size=6))
     logged = {
         name.removeprefix("distill/"): float(v) for name, v in trainer.callback_metrics.items() if "distill/" in name
     }
@@ -299,8 +308,11 @@ def test_what_it_does_is_logged(make_trainer: Callable[..., Trainer]) -> None:
         "label_mass/true",
         "label_mass/old_classes",
         "label_mass/new_classes",
+        "label_mass/unseen_classes",
     }
-    assert logged["label_mass/old_classes"] + logged["label_mass/new_classes"] == pytest.approx(1, abs=1e-5)
+    masses = [logged[f"label_mass/{which}_classes"] for which in ("old", "new", "unseen")]
+    assert sum(masses) == pytest.approx(1, abs=1e-5)
+    assert masses[2] == 0  # it is the last task
     assert 0.5 <= logged["label_mass/true"] <= 1
     assert trainer.global_step == 12  # Adam's steps are not counted
 
@@ -314,8 +326,9 @@ def test_hosts_without_labels_on_memory_are_refused(fit: Callable[..., ReplayMet
     for host in (Finetune, Joint):
         with pytest.raises(ConfigurationError, match=f"{host.__name__} cannot take a distiller"):
             host(small_net(), num_classes=6, distiller=DataDistillNet())
-    with pytest.raises(ConfigurationError, match="NoLabels cannot take a distiller: its loss has no labels"):
-        fit(lambda: NoLabels(small_net(), num_classes=6, distiller=DataDistillNet()))
+    for distiller in (DataDistillNet(), DataDistillNet(alpha=0.0), DataDistillNet(apply_from_task=9)):
+        with pytest.raises(ConfigurationError, match="NoLabels cannot take a distiller: its loss has no labels"):
+            fit(lambda distiller=distiller: NoLabels(small_net(), num_classes=6, distiller=distiller))
 
 
 @pytest.mark.parametrize(
@@ -332,6 +345,110 @@ def test_hosts_without_labels_on_memory_are_refused(fit: Callable[..., ReplayMet
 def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         DataDistillNet(**arguments)
+
+
+def reference(
+    lookahead: str, net: nn.Module, distiller: DataDistillNet, inner: Samples, outer: list[Samples], lr: float
+) -> list[Tensor]:
+    """The gradient of G by autograd through an unrolled step, or what the mode puts in its place."""
+    parameters = {name: p.detach().requires_grad_() for name, p in net.named_parameters()}
+
+    def inside(p: dict[str, Tensor]) -> Tensor:
+        logits = functional_call(net, p, (inner.images,))
+        labels = distiller.soft_labels(inner, logits.softmax(1).detach())
+        return cross_entropy(logits, inner.labels) - distiller.alpha * (labels * logits.log_softmax(1)).sum(1).mean()
+
+    def outside(p: dict[str, Tensor]) -> Tensor:
+        return torch.stack([cross_entropy(functional_call(net, p, (o.images,)), o.labels) for o in outer]).sum()
+
+    moving = {n: p for n, p in parameters.items() if n.startswith("head") or lookahead != "head"}
+    steps = torch.autograd.grad(inside(parameters), list(moving.values()), create_graph=True)
+    if lookahead in ("exact", "head"):
+        moved = {n: p - lr * g for (n, p), g in zip(moving.items(), steps, strict=True)}
+        value = outside({**parameters, **moved})
+    else:
+        if lookahead == "matching":
+            direction = torch.autograd.grad(outside(parameters), list(parameters.values()))
+        else:
+            direction = tuple(p.grad.clone() for p in net.parameters())  # type: ignore[union-attr]
+        value = -lr * torch.stack([(g * v).sum() for g, v in zip(steps, direction, strict=True)]).sum()
+    return list(torch.autograd.grad(value, list(distiller.generator_net.parameters())))
+
+
+@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
+def test_every_update_follows_the_gradient_of_an_unrolled_step(
+    fit: Callable[..., ReplayMethod], lookahead: Any
+) -> None:
+    """Within a real fit, with a learning rate that falls: the batches that were drawn, the lr in force, the sign."""
+    first_lr = 1e-4 if lookahead == "step" else 0.5  # a finite difference needs a short step
+    errors: list[float] = []
+    drawn: dict[str, Any] = {}
+
+    class Watch(DataDistillNet):
+        def inner_batch(self, method: ReplayMethod) -> Samples | None:
+            drawn.update(method=method, inner=super().inner_batch(method))
+            return drawn["inner"]  # type: ignore[no-any-return]
+
+        def outer_batch(self, method: ReplayMethod, current: Samples) -> list[Samples]:
+            drawn.update(outer=super().outer_batch(method, current))
+            return drawn["outer"]  # type: ignore[no-any-return]
+
+        def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> None:
+            lr = first_lr if drawn["method"].trainer.current_epoch % 2 == 0 else first_lr / 10
+            expected = reference(lookahead, drawn["method"].network, self, drawn["inner"], drawn["outer"], lr)
+            super()._descend(value, optimizer)
+            found = [parameter.grad for parameter in self.generator_net.parameters()]
+            error, size = (
+                torch.stack([gradient.norm() for gradient in gradients]).sum().item()
+                for gradients in ([a - b for a, b in zip(found, expected, strict=True)], expected)  # type: ignore[operator]
+            )
+            errors.append(error / size)
+
+    def make() -> ReplayMethod:
+        smooth = small_net()
+        for index in (1, 3, 7):
+            smooth.layers[index] = nn.Tanh()  # a finite difference, as step takes it, does not know kinks
+        method = ER(smooth, num_classes=6, lr=first_lr, lr_milestones=[1], distiller=Watch(lookahead=lookahead))
+        return method.double()
+
+    fit(make, TinySequence(epochs_per_task=2, batch_size=12))
+    assert len(errors) == 11
+    assert max(errors) < (1e-2 if lookahead == "step" else 1e-8)
+
+
+def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(
+    make_trainer: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    def trainer_after(steps: int, lr: float, **arguments: Any) -> Trainer:
+        trainer = make_trainer(max_steps=steps)
+        method = ER(small_net(), num_classes=6, distiller=DataDistillNet(lr=lr))
+        trainer.fit(method, TinySequence(batch_size=6), **arguments)
+        return trainer
+
+    trainer_after(3, 1e-3).save_checkpoint(tmp_path / "run.ckpt")
+    resumed = trainer_after(5, 1e-2, ckpt_path=tmp_path / "run.ckpt")
+    assert resumed.optimizers[1].param_groups[0]["lr"] == 1e-2
+
+
+def test_a_second_fit_has_no_g_old_at_first(make_trainer: Callable[..., Trainer]) -> None:
+    snapshots = []
+
+    class Watch(DataDistillNet):
+        def add_to(self, loss: ReplayLoss, method: ReplayMethod, memory: list[Samples]) -> ReplayLoss:
+            snapshots.append(self.snapshots)
+            return super().add_to(loss, method, memory)
+
+    method = ER(small_net(), num_classes=6, distiller=Watch())
+    for _ in range(2):
+        make_trainer().fit(method, TinySequence(batch_size=12))
+    assert snapshots == [0, 0, 1, 1, 2, 2] * 2
+
+
+def test_coarse_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> None:
+    with pytest.raises(
+        ConfigurationError, match="precision must be one of 32-true, 64-true, bf16-mixed.*got bf16-true"
+    ):
+        make_trainer(precision="bf16-true").fit(build(ER, DataDistillNet), TinySequence())
 
 
 def test_bf16_mixed_trains_with_it(fit: Callable[..., ReplayMethod]) -> None:

@@ -10,8 +10,11 @@ from tiny import random_samples, small_net
 from torch import Tensor, nn
 
 from ddn_lightning import (
+    CLSER,
     ER,
+    ERACE,
     ConfigurationError,
+    DERPlusPlus,
     LabelDistiller,
     LabelSmoothing,
     LearnedLabels,
@@ -61,6 +64,39 @@ def test_random_labels_are_fresh_noise_around_the_hard_label() -> None:
     weaker = labels_of(built(RandomLabels(form="sum")), samples)
     assert torch.allclose(weaker.sum(1), torch.ones(50))
     assert 0.3 < weaker.gather(1, samples.labels[:, None]).mean() < 0.45  # (1 + u) / (1 + sum of six u)
+
+
+def test_old_classes_only_leaves_the_first_task_alone(fit: Callable[..., ReplayMethod]) -> None:
+    make = lambda: LabelSmoothing(epsilon=0.5, old_classes_only=True, apply_from_task=1)  # noqa: E731
+    method = fit(lambda: ER(small_net(), num_classes=6, distiller=make()))
+    assert method.head.weight.isfinite().all()
+    samples = random_samples(3)
+    assert torch.equal(labels_of(built(make()), samples), torch.eye(6)[samples.labels])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **kwargs: ER(small_net(), num_classes=6, **kwargs),
+        lambda **kwargs: ER(small_net(), num_classes=6, replay_weight=2.0, **kwargs),
+        lambda **kwargs: ER(small_net(), num_classes=6, batches="concatenated", **kwargs),
+        lambda **kwargs: DERPlusPlus(small_net(), num_classes=6, **kwargs),
+        lambda **kwargs: CLSER(small_net(), num_classes=6, **kwargs),
+        lambda **kwargs: ERACE(small_net(), num_classes=6, **kwargs),
+    ],
+)
+def test_replacing_labels_by_themselves_is_the_method_alone(fit: Callable[..., ReplayMethod], make: Any) -> None:
+    alone = fit(make)
+    replaced = fit(lambda: make(distiller=LabelSmoothing(epsilon=0.0, apply_from_task=1)))
+    assert torch.allclose(alone.head.weight, replaced.head.weight, atol=1e-6)
+
+
+def test_hard_labels_on_old_memory_are_the_control_of_er(fit: Callable[..., ReplayMethod]) -> None:
+    """The soft term draws what the control draws, so the two are paired."""
+    control = fit(lambda: ER(small_net(), num_classes=6, old_memory_weight=1.0))
+    hard = LabelSmoothing(epsilon=0.0, memory="old", compose="additive")
+    plugged = fit(lambda: ER(small_net(), num_classes=6, distiller=hard))
+    assert torch.allclose(control.head.weight, plugged.head.weight, atol=1e-6)
 
 
 def test_replacing_puts_the_soft_loss_in_the_place_of_the_hard_one() -> None:

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import torch
 from tiny import TinySequence, small_net
+from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning import ERACE, ReplayLoss, ReplayMethod, Samples
@@ -13,7 +14,7 @@ def augmented(labels: list[int]) -> Samples:
 
 def test_absent_seen_classes_get_no_gradient_and_unseen_ones_do() -> None:
     method = ERACE(small_net(), num_classes=6)
-    method.is_seen_class[[0, 2, 3, 5]] = True  # a shuffled class order: 1 and 4 are still to come
+    method.is_met_class[[0, 2, 3, 5]] = True  # a shuffled class order: 1 and 4 are still to come
     current = augmented([3, 3, 5])
     loss = method.loss(current, augmented([0, 2])).other
     (gradient,) = torch.autograd.grad(loss, method.head.weight)
@@ -23,13 +24,31 @@ def test_absent_seen_classes_get_no_gradient_and_unseen_ones_do() -> None:
 
 def test_the_loss_is_a_cross_entropy_without_those_classes() -> None:
     method = ERACE(small_net(), num_classes=6)
-    method.is_seen_class[[0, 1, 2, 3]] = True
+    method.is_met_class[[0, 1, 2, 3]] = True
     current, memory = augmented([2, 3]), augmented([0, 1, 3])
     loss = method.loss(current, memory)
     among = method(current.images)[:, [2, 3, 4, 5]]
     assert torch.allclose(loss.other, functional.cross_entropy(among, torch.tensor([0, 1])))
     assert torch.allclose(loss.rehearsal, functional.cross_entropy(method(memory.images), memory.labels))
     assert torch.equal(loss.current_logits, method(current.images))
+
+
+def test_classes_count_as_seen_from_their_first_batch_on(fit: Callable[..., ReplayMethod]) -> None:
+    met: list[set[int]] = []
+    labels: list[set[int]] = []
+
+    class Watch(ERACE):
+        def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
+            met.append(set(self.is_met_class.nonzero().flatten().tolist()))
+            labels.append(set(batch.labels.tolist()))
+            return super().training_step(batch, batch_index)
+
+    fit(lambda: Watch(small_net(), num_classes=6), TinySequence(batch_size=2))
+    for step, known in enumerate(met):
+        assert known == set().union(*labels[:step])
+    assert any(known & {2 * task, 2 * task + 1} == {2 * task} for known in met for task in (1, 2)) or any(
+        known & {2 * task, 2 * task + 1} == {2 * task + 1} for known in met for task in (1, 2)
+    )
 
 
 def test_there_is_no_replay_in_the_first_task(fit: Callable[..., ReplayMethod]) -> None:
