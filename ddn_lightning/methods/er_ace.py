@@ -53,6 +53,12 @@ class ERACE(ReplayMethod):
         rehearsal = cross_entropy(memory_logits, rehearsed)
         return ReplayLoss(cross_entropy(among_the_rest, current), logits, rehearsal, memory_logits)
 
+    def setup(self, stage: str) -> None:
+        """For a fit, begin with no class met."""
+        super().setup(stage)
+        if stage == "fit":
+            self.is_met_class = torch.zeros_like(self.is_met_class)
+
     def _meet(self, current: Samples) -> Tensor:
         """Note which classes were in any batch; returns those in this one, on whatever rank."""
         labels = gather_shares(current.labels, current.total)
