@@ -3,11 +3,11 @@
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.evaluation import evaluating
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.samples import Samples
@@ -78,21 +78,17 @@ class Forgetting(TaskCallback):
 
     def on_task_exit(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """Measure a row that is missing: Lightning skips the evaluation after a checkpoint on the task's last batch."""
-        loader = method.sequence.evaluation_loader(method.tasks_seen)
         limit = trainer.limit_val_batches
-        number = int(len(loader) * limit) if isinstance(limit, float) else min(len(loader), limit)
-        if number == 0 or not method.accuracy_matrix[task, : task + 1].isnan().any():
+        if limit == 0 or not method.accuracy_matrix[task, : task + 1].isnan().any():
             return
-        modes = {module: module.training for module in method.modules()}
-        method.eval()
+        loader = method.sequence.evaluation_loader(method.tasks_seen)
+        number = int(len(loader) * limit) if isinstance(limit, float) else limit
         self.on_validation_start(trainer, method)
-        with torch.no_grad(), trainer.precision_plugin.val_step_context():
+        with evaluating(method), trainer.precision_plugin.val_step_context():
             for index, batch in enumerate(islice(loader, number)):
                 batch = batch.to(method.device)
                 self.on_validation_batch_end(trainer, method, method.validation_step(batch, index), batch, index)
         self._store_row(method)
-        for module, mode in modes.items():
-            module.training = mode
 
     def _store_row(self, method: "ReplayMethod") -> None:
         measured = self.metric.compute()

@@ -10,11 +10,13 @@ from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, soft_cross_entropy
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
 from ddn_lightning.distributed import sum_across_ranks
-from ddn_lightning.errors import check_positive
+from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.samples import Samples, cross_entropy
 
 if TYPE_CHECKING:
     from ddn_lightning.methods.base import ReplayMethod
+
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
 class BilevelDistiller(LabelDistiller):
@@ -50,6 +52,15 @@ class BilevelDistiller(LabelDistiller):
         self.lookahead = lookahead
         self.update_every = update_every
         self.outer = outer
+
+    def begin_fit(self, method: "ReplayMethod") -> None:
+        """Refuse a precision in which there would be nothing to learn from."""
+        super().begin_fit(method)
+        if str(method.trainer.precision) not in PRECISIONS:
+            raise ConfigurationError(
+                f"precision must be one of {', '.join(PRECISIONS)} with {type(self).__name__}, whose gradients would "
+                f"drown in rounding otherwise, got {method.trainer.precision}"
+            )
 
     def inner_batch(self, method: "ReplayMethod") -> Samples | None:
         """The batch of the virtual step: a draw from the running memory."""

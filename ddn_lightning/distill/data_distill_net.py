@@ -1,7 +1,7 @@
 """Data-Distill-Net: a small hypernetwork that makes the soft labels of replayed samples."""
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +9,11 @@ from torch import Tensor, nn
 from ddn_lightning.distill.bilevel import BilevelDistiller
 from ddn_lightning.distill.distiller import one_hot
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.random_streams import RandomStreams, generator_for
+from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.base import ReplayMethod
 
 
 class DataDistillNet(BilevelDistiller):
@@ -53,9 +56,9 @@ class DataDistillNet(BilevelDistiller):
         self.generator_net = _multilayer_perceptron(num_classes, self.hidden_dim)
         self.old_generator_net = _multilayer_perceptron(num_classes, self.hidden_dim).requires_grad_(False)
 
-    def begin_fit(self, streams: RandomStreams) -> None:
+    def begin_fit(self, method: "ReplayMethod") -> None:
         """There is no task before the first."""
-        super().begin_fit(streams)
+        super().begin_fit(method)
         self.snapshots = 0
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:

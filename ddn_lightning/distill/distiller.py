@@ -79,9 +79,9 @@ class LabelDistiller(nn.Module, ABC):
             current: Its incoming batch, augmented.
         """
 
-    def begin_fit(self, streams: RandomStreams) -> None:
-        """Training starts, with an empty memory; random numbers come from these streams."""
-        self.streams = streams
+    def begin_fit(self, method: "ReplayMethod") -> None:
+        """Training starts, with an empty memory."""
+        self.streams = method.streams
 
     def begin_task(self, is_old_class: Tensor) -> None:
         """A task begins; these are the classes of those before it."""

@@ -1,15 +1,17 @@
 """Learned labels: a row of logits for each slot of the memory, without any network."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ddn_lightning.distill.bilevel import BilevelDistiller
 from ddn_lightning.distill.distiller import one_hot
-from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.base import ReplayMethod
 
 
 class LearnedLabels(BilevelDistiller):
@@ -33,9 +35,9 @@ class LearnedLabels(BilevelDistiller):
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
 
-    def begin_fit(self, streams: RandomStreams) -> None:
+    def begin_fit(self, method: "ReplayMethod") -> None:
         """No slot holds anything yet."""
-        super().begin_fit(streams)
+        super().begin_fit(method)
         nn.init.zeros_(self.rows)
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:

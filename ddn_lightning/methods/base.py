@@ -22,8 +22,6 @@ from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.samples import Samples, cross_entropy
 
-DISTILLING_PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-
 
 @dataclass(frozen=True)
 class ReplayLoss:
@@ -243,12 +241,7 @@ class ReplayMethod(TaskLearner, ABC):
             )
         self.memory = ReservoirBuffer(self.memory.buffer_size, seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
-            if str(self.trainer.precision) not in DISTILLING_PRECISIONS:
-                raise ConfigurationError(
-                    f"precision must be one of {', '.join(DISTILLING_PRECISIONS)} with a distiller, whose gradients "
-                    f"would drown in rounding otherwise, got {self.trainer.precision}"
-                )
-            self.distiller.begin_fit(self.streams)
+            self.distiller.begin_fit(self)
 
     def _enter_task(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the task before

@@ -10,6 +10,7 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.evaluation import evaluating
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -222,18 +223,14 @@ class TaskLearner(LightningModule):
             )
         shape = tuple(sequence.test_set.images.shape[1:])
         like = next(self.backbone.parameters(), torch.empty(0))
-        modes = {module: module.training for module in self.backbone.modules()}
         try:
-            with torch.no_grad():
-                features = self.backbone.eval()(torch.zeros(1, *shape, device=like.device, dtype=like.dtype))
+            with evaluating(self.backbone):
+                features = self.backbone(torch.zeros(1, *shape, device=like.device, dtype=like.dtype))
         except RuntimeError as error:
             raise ConfigurationError(
                 f"backbone must take the images of {type(sequence).__name__}, of shape {shape}, but "
                 f"{type(self.backbone).__name__} does not: {error}"
             ) from error
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
         if features.shape != (1, self.backbone.feature_dim):
             raise ConfigurationError(
                 f"backbone must give features of shape (batch, {self.backbone.feature_dim}), its feature_dim, but "

@@ -162,9 +162,9 @@ def test_wrong_checksum(archive: Path, tmp_path: Path) -> None:
 def test_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FourClasses, "url", (tmp_path / "nowhere.zip").as_uri())
 
-    with pytest.raises(ConfigurationError, match=f"cannot download {FourClasses.url} to {tmp_path}/root/{FOLDER}.zip"):
-        make(tmp_path / "root", download=True).prepare_data()
-    assert os.listdir(tmp_path / "root") == []
+    with pytest.raises(ConfigurationError, match=f"cannot download {FourClasses.url} to {tmp_path}/data/{FOLDER}.zip"):
+        make(tmp_path / "data", download=True).prepare_data()
+    assert os.listdir(tmp_path / "data") == []
 
 
 @pytest.mark.parametrize("call", ["prepare_data", "load"])
