@@ -4,10 +4,13 @@ from importlib.metadata import version
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.progress import TaskProgressBar
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.callbacks.save_progress import SaveProgress
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.curve_logger import CurveLogger
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.cifar import SplitCIFAR10, SplitCIFAR100
 from ddn_lightning.data.digits import SplitDigits
@@ -46,6 +49,7 @@ __all__ = [
     "Backbone",
     "BilevelDistiller",
     "ConfigurationError",
+    "CurveLogger",
     "DERPlusPlus",
     "DataDistillNet",
     "DistillNetSnapshot",
@@ -56,6 +60,7 @@ __all__ = [
     "LabelDistiller",
     "LabelSmoothing",
     "LearnedLabels",
+    "LoggedCurves",
     "RandomLabels",
     "RandomState",
     "ReplayLoss",
@@ -64,6 +69,7 @@ __all__ = [
     "ReservoirBuffer",
     "ReservoirSampling",
     "Samples",
+    "SaveProgress",
     "SmallNet",
     "SplitCIFAR10",
     "SplitCIFAR100",

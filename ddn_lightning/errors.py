@@ -8,6 +8,10 @@ class ConfigurationError(ValueError):
     """
 
 
+class SavingError(OSError):
+    """Something could not be saved, for want of space perhaps; whatever was saved before is still there."""
+
+
 def check_positive(**values: float) -> None:
     """Raise unless every value is above zero.
 

@@ -122,7 +122,7 @@ def test_runs_must_be_a_folder(dangling: bool, capsys: pytest.CaptureFixture[str
 
 def test_seconds_go_on_counting_after_a_resume() -> None:
     record = RunRecord(Path("folder"), "")
-    record.load_state_dict({"seconds": 1000.0})
+    record.load_state_dict({"seconds": 1000.0, "config": ""})
     assert 1000 <= record.state_dict()["seconds"] < 1100
 
 
@@ -200,7 +200,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),
         (["--trainer.gradient_clip_val", "1"], "not supported for manual optimization"),
         (["--trainer.strategy", "no_such"], "no_such"),
-        (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, got nowhere.ckpt"),
+        (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, 'last' or 'auto', got nowhere.ckpt"),
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
         (["--data", "SplitTinyImageNet", "--data.root", "nowhere"], "expected Tiny ImageNet in"),
         (["--data", "SplitImageFolder", "--data.root", "nowhere"], "nowhere: not there"),
@@ -226,7 +226,7 @@ def test_checkpoints_that_do_not_fit_are_named(capsys: pytest.CaptureFixture[str
     wrong = ["--ckpt_path", str(checkpoint), "--model"]
     assert "must be a checkpoint of Joint, but" in bad(*wrong, "Joint", capsys=capsys)
     Path("cut.ckpt").write_bytes(checkpoint.read_bytes()[:1000])
-    assert "cut.ckpt cannot be read as a checkpoint" in bad("--ckpt_path", "cut.ckpt", capsys=capsys)
+    assert "cut.ckpt is damaged, or is no checkpoint" in bad("--ckpt_path", "cut.ckpt", capsys=capsys)
     torch.save({"state_dict": {}}, "foreign.ckpt")
     assert "is no checkpoint of ddn_lightning" in bad("--ckpt_path", "foreign.ckpt", capsys=capsys)
     resized = ["--ckpt_path", str(checkpoint), "--model.buffer_size", "7"]

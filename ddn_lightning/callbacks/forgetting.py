@@ -3,7 +3,7 @@
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
@@ -32,6 +32,7 @@ class Forgetting(TaskCallback):
         check_definition(over, reference)
         self.over: Over = over
         self.reference: Reference = reference
+        self.epochs_evaluated = 0  # epochs up to and including the last one that was followed by an evaluation
 
     @classmethod
     def of(cls, trainer: Trainer) -> "Forgetting":
@@ -41,6 +42,11 @@ class Forgetting(TaskCallback):
     def summary(self, matrix: Tensor) -> dict[str, Tensor]:
         """ACC, FM, BWT and AAA so far, by the definition of this callback."""
         return summary(matrix, self.over, self.reference)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Nothing is evaluated yet. A checkpoint, which is restored after this, knows better."""
+        if stage == "fit":
+            self.epochs_evaluated = 0
 
     def on_validation_start(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
         """Count from zero."""
@@ -64,22 +70,44 @@ class Forgetting(TaskCallback):
         """Log the accuracies, and store the row at a task's end. The sanity check counts for nothing."""
         if trainer.sanity_checking:
             return
-        self._log_row("val", pl_module)
-        if trainer.state.fn == "fit" and pl_module.sequence.at_task_end:
-            self._store_row(pl_module)
-            pl_module.log_dict(self.summary(pl_module.accuracy_matrix), sync_dist=True)
+        values = self._row("val")
+        if trainer.state.fn == "fit" and trainer.is_last_batch:
+            self.epochs_evaluated = pl_module.sequence.epochs_done + 1
+            values |= self._store_row(pl_module) if pl_module.sequence.at_task_end else {}
+        pl_module.log_dict(values, sync_dist=True)
 
     on_test_start = on_validation_start  # type: ignore[assignment]
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
         """Log the accuracies on all tasks."""
-        self._log_row("test", pl_module)
+        pl_module.log_dict(self._row("test"), sync_dist=True)
+
+    def on_train_batch_start(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: "ReplayMethod", batch: Samples, batch_idx: int
+    ) -> None:
+        """Make up for an evaluation within the task that a resume has skipped."""
+        if batch_idx == 0 and pl_module.sequence.current_task == pl_module.task:
+            self._make_up(trainer, pl_module)
 
     def on_task_exit(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
-        """Measure a row that is missing: Lightning skips the evaluation after a checkpoint on the task's last batch."""
+        """Make up for the evaluation of the task's end, if a resume has skipped it."""
+        self._make_up(trainer, method)
+
+    def state_dict(self) -> dict[str, int]:
+        """Which evaluations are done."""
+        return {"epochs_evaluated": self.epochs_evaluated}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Which evaluations are done."""
+        self.epochs_evaluated = state_dict["epochs_evaluated"]
+
+    def _make_up(self, trainer: Trainer, method: "ReplayMethod") -> None:
+        """Evaluate as Lightning does after an epoch, unless it resumes from a checkpoint on the epoch's last batch."""
         limit = trainer.limit_val_batches
-        if limit == 0 or not method.accuracy_matrix[task, : task + 1].isnan().any():
+        every = method.sequence.evaluate_every_n_epochs
+        epochs = method.sequence.epochs_done // every * every
+        if limit == 0 or epochs <= self.epochs_evaluated:
             return
         loader = method.sequence.evaluation_loader(method.tasks_seen)
         number = int(len(loader) * limit) if isinstance(limit, float) else limit
@@ -88,17 +116,24 @@ class Forgetting(TaskCallback):
             for index, batch in enumerate(islice(loader, number)):
                 batch = batch.to(method.device)
                 self.on_validation_batch_end(trainer, method, method.validation_step(batch, index), batch, index)
-        self._store_row(method)
+        self.epochs_evaluated = epochs
+        values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
+        row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epochs - 1}  # never -0.0
+        for logger in trainer.loggers:
+            logger.log_metrics(row, step=trainer.global_step - 1)  # as if at the last batch of that epoch
+            logger.save()
 
-    def _store_row(self, method: "ReplayMethod") -> None:
+    def _store_row(self, method: "ReplayMethod") -> dict[str, Tensor]:
+        """Write the row just measured into the matrices; returns what they say now."""
         measured = self.metric.compute()
         method.accuracy_matrix[self.stage] = measured["class_il"][self.stage]
         method.task_il_matrix[self.stage] = measured["task_il"][self.stage]
+        return self.summary(method.accuracy_matrix)
 
-    def _log_row(self, split: str, method: "ReplayMethod") -> None:
+    def _row(self, split: str) -> dict[str, Tensor]:
+        """The accuracies just measured, by the names under which they are logged."""
         measured = self.metric.compute()
         row, task_il_row = measured["class_il"][self.stage], measured["task_il"][self.stage]
         tasks = (~row.isnan()).nonzero().flatten().tolist()
         accuracies = {f"{split}/average_accuracy": row[tasks].mean(), f"{split}/task_il": task_il_row[tasks].mean()}
-        accuracies |= {f"{split}/accuracy/task_{task + 1}": row[task] for task in tasks}
-        method.log_dict(accuracies, sync_dist=True)
+        return accuracies | {f"{split}/accuracy/task_{task + 1}": row[task] for task in tasks}

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,8 @@ from rich.table import Table
 from torch import Tensor
 
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.config_changes import changes
+from ddn_lightning.files import write_text
 from ddn_lightning.methods.base import ReplayMethod
 
 CONFIG_FILE = "config.yaml"
@@ -31,28 +34,33 @@ class RunRecord(Callback):
     def __init__(self, folder: Path, config: str) -> None:
         self.folder = folder
         self.config = config
+        self.has_begun = False
+        self._config_before = config
         self._seconds_before = 0.0
         self._table: Table | None = None
         self._started = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the configuration, now that everything else has proved to be in order."""
+        """Write the configuration, now that everything else has proved to be in order; say how it differs."""
         self._started = time.monotonic()
+        self.has_begun = True
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write(self.folder / CONFIG_FILE, self.config)
+            write_text(self.folder / CONFIG_FILE, self.config)
+            for line in changes(self._config_before, self.config):
+                print(f"note: {line}", file=sys.stderr)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the results."""
         if not trainer.is_global_zero or not isinstance(pl_module, ReplayMethod):
             return
         results = {**results_of(pl_module, Forgetting.of(trainer)), "seconds": round(self._seconds, 1)}
-        _write(self.folder / "results.json", json.dumps(results, indent=2) + "\n")
+        write_text(self.folder / "results.json", json.dumps(results, indent=2) + "\n")
         table = io.StringIO()
         writer = csv.writer(table)
         writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(pl_module.accuracy_matrix)))])
         writer.writerows([number, *row] for number, row in enumerate(results["accuracy_matrix"], start=1))
-        _write(self.folder / "accuracy_matrix.csv", table.getvalue())
+        write_text(self.folder / "accuracy_matrix.csv", table.getvalue())
         self._table = _table(pl_module, Forgetting.of(trainer))
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -61,13 +69,14 @@ class RunRecord(Callback):
             Console().print(self._table)
             print(f"Results are in {self.folder}/")
 
-    def state_dict(self) -> dict[str, float]:
-        """The time spent so far, which a resumed run adds to."""
-        return {"seconds": self._seconds}
+    def state_dict(self) -> dict[str, Any]:
+        """The time spent so far, which a resumed run adds to, and the configuration, which it compares with its own."""
+        return {"seconds": self._seconds, "config": self.config}
 
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on counting."""
         self._seconds_before = state_dict["seconds"]
+        self._config_before = state_dict["config"]
 
     @property
     def _seconds(self) -> float:
@@ -92,13 +101,6 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "buffer_size": method.memory.buffer_size if method.memory_draws else 0,
         "versions": {package: version(package) for package in PACKAGES},
     }
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(text, newline="")
-    temporary.replace(path)
 
 
 def _plain(matrix: Tensor) -> list[list[float | None]]:

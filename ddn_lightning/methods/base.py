@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.distill.distiller import LabelDistiller
@@ -221,7 +222,7 @@ class ReplayMethod(TaskLearner, ABC):
 
     def configure_callbacks(self) -> list[Callback]:
         """What the method cannot do without, unless the user brought their own."""
-        needed: list[Callback] = [Forgetting(), RandomState()]
+        needed: list[Callback] = [Forgetting(), RandomState(), LoggedCurves()]
         if self.memory_draws:
             needed.insert(0, ReservoirSampling())
         if self.distiller is not None:

@@ -1,5 +1,7 @@
 """Stopped anywhere and resumed, a run ends bit for bit as if it had never stopped."""
 
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from tiny import TinySequence
 
-from ddn_lightning import LabelDistiller, ReplayMethod
+from ddn_lightning import CurveLogger, LabelDistiller, ReplayMethod
 
 
 class SaveAlways(Checkpoint):
@@ -57,27 +59,43 @@ def assert_equal(first: Any, second: Any, where: str = "outcome") -> None:
 
 
 def sequence() -> TinySequence:
-    """2, 3 and 5 steps per epoch, the last one short: 20 in all."""
-    return TinySequence(epochs_per_task=2, batch_size=10, per_class=(10, 10, 15, 15, 22, 23))
+    """2, 3 and 5 steps per epoch, the last one short: 20 in all; evaluated within tasks as well."""
+    per_class = (10, 10, 15, 15, 22, 23)
+    return TinySequence(epochs_per_task=2, batch_size=10, per_class=per_class, evaluate_every_n_epochs=1)
 
 
+def logging_to(folder: Path) -> dict[str, Any]:
+    return {"logger": CurveLogger(folder.parent, folder.name, version=""), "log_every_n_steps": 2}
+
+
+@pytest.mark.parametrize("how_many", [12, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
-def test_resuming_at_every_step_and_every_epoch_changes_nothing(
+def test_resuming_after_any_step_evaluation_or_epoch_changes_nothing(
     fit: Callable[..., ReplayMethod],
     method_class: type[ReplayMethod],
     distiller_class: type[LabelDistiller] | None,
+    how_many: int | None,
     tmp_path: Path,
 ) -> None:
     def make() -> ReplayMethod:
         return build(method_class, distiller_class, momentum=0.9)
 
-    expected = outcome(fit(make, sequence(), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)]))
+    saving = {"enable_checkpointing": True, "callbacks": [SaveAlways(tmp_path)]}
+    expected = outcome(fit(make, sequence(), **saving, **logging_to(tmp_path / "whole")))
+    curves = (tmp_path / "whole" / "metrics.csv").read_text()
+    assert len(curves.splitlines()) >= 1 + 10 + 6  # a header, every second step, every epoch's evaluation
     checkpoints = sorted(tmp_path.glob("*.ckpt"))
-    assert len(checkpoints) >= 20 + 6 + 3
+    assert len(checkpoints) >= 20 + 6 + 6
 
-    for checkpoint in checkpoints:
+    ends = ["step4", "step10", "step20"]  # the last batches of tasks, where Lightning skips hooks
+    random.Random(method_class.__name__).shuffle(checkpoints)
+    checkpoints.sort(key=lambda checkpoint: checkpoint.stem not in ends)
+    for checkpoint in checkpoints[:how_many]:
         torch.load(checkpoint, weights_only=True)
-        resumed = outcome(fit(make, sequence(), ckpt_path=checkpoint, seed=99))  # whatever its own seed
+        folder = tmp_path / checkpoint.stem
+        shutil.copytree(tmp_path / "whole", folder)  # as if killed at the very end, long after the checkpoint
+        resumed = outcome(fit(make, sequence(), ckpt_path=checkpoint, seed=99, **logging_to(folder)))  # another seed
+        assert (folder / "metrics.csv").read_text() == curves, checkpoint.name
         if checkpoint.stem == "epoch5":  # nothing is left to train, so nothing is drawn any more
             resumed["random"] = expected["random"]
         assert_equal(resumed, expected, checkpoint.name)

@@ -1,0 +1,57 @@
+"""Lets a resumed run's logged curves go on without a gap or a double point."""
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from ddn_lightning.curve_logger import CurveLogger
+
+KEY = "logged_curves"
+
+
+class LoggedCurves(Callback):
+    """Notes in each checkpoint how far the curves of a :class:`CurveLogger` are; a resume cuts them back to that.
+
+    Lightning hands a step's values to the loggers only after the callbacks, so a checkpoint of that step has to bring
+    them along.
+    """
+
+    def __init__(self) -> None:
+        self._saved: dict[str, Any] | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Cut back, and log what the checkpoint brought along."""
+        saved, self._saved = self._saved, None
+        for logger in trainer.loggers:
+            if saved is not None and isinstance(logger, CurveLogger) and trainer.is_global_zero:
+                logger.experiment.keep(saved["rows"])
+                if saved["pending"]:
+                    logger.log_metrics(saved["pending"], saved["step"])
+                    logger.save()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Note how many rows there are, and those to come from the step that has just been taken."""
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, CurveLogger)]
+        if loggers and trainer.is_global_zero:
+            step = trainer.fit_loop.epoch_loop._batches_that_stepped
+            checkpoint[KEY] = {"rows": loggers[0].experiment.rows, "step": step, "pending": _pending(trainer)}
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Remember until training starts."""
+        self._saved = checkpoint.get(KEY)
+
+
+def step_of(checkpoint: dict[str, Any]) -> int | None:
+    """The first step whose values a checkpoint does not know as logged."""
+    step: int | None = checkpoint.get(KEY, {}).get("step")
+    return step
+
+
+def _pending(trainer: Trainer) -> dict[str, float]:
+    """The values of a step that is not completed, as Lightning is about to log them."""
+    connector = trainer._logger_connector
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    if progress.completed == progress.processed or not connector.should_update_logs:
+        return {}
+    values = {name: float(value) for name, value in connector.metrics["log"].items()}
+    return {**values, "epoch": trainer.current_epoch} if values else {}

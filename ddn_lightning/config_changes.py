@@ -1,0 +1,41 @@
+"""What a resumed run is told otherwise than before, and which value counts."""
+
+from typing import Any
+
+import yaml
+
+COMPARED = ("model", "data", "seed_everything")
+KEPT = ("seed_everything",)  # a checkpoint brings its random streams along
+
+
+def changes(before: str, now: str) -> list[str]:
+    """One line for each value that differs between two configurations in YAML.
+
+    >>> changes("model: {class_path: ER, init_args: {lr: 0.1}}", "model: {class_path: ER, init_args: {lr: 0.2}}")
+    ['model.lr is 0.2 from now on, as given (0.1 in the checkpoint)']
+    """
+    old, new = (_flat(yaml.safe_load(text)) for text in (before, now))
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        then, given = old.get(key), new.get(key)
+        if then != given and key.partition(".")[0] in COMPARED:
+            name = key.replace(".init_args", "")
+            is_kept = key in KEPT
+            lines.append(
+                f"{name} stays {then}, the checkpoint's ({given} given)"
+                if is_kept
+                else f"{name} is {given} from now on, as given ({then} in the checkpoint)"
+            )
+    return lines
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with dotted keys.
+
+    >>> _flat({"model": {"class_path": "ER", "init_args": {"lr": 0.1}}})
+    {'model.class_path': 'ER', 'model.init_args.lr': 0.1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

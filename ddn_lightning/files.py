@@ -1,0 +1,29 @@
+"""Files that are there as a whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write to the path that is given here; only once that is complete does it take the place of the file.
+
+    Killed at any moment, the old file or the new one is there. If writing fails, the old one is.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")  # in the same folder: a rename across devices is a copy
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())  # before the name points to it, or a power cut may leave an empty file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, as a whole."""
+    with replacing(path) as partial:
+        partial.write_text(text, newline="")

@@ -1,0 +1,40 @@
+"""Which checkpoint to go on from, and whether it can be read."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddn_lightning.callbacks.save_progress import LAST
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.methods.task_learner import CHECKPOINT_KEY
+
+CHECKPOINTS = "checkpoints"  # folder within a run's folder
+
+
+def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:
+    """The ``last.ckpt`` of a run; where its name is a default one, the newest among those with a number as well."""
+    folders = [*runs.glob(name), *runs.glob(f"{name}-[0-9]*")] if is_default else [runs / name]
+    found = [path for folder in folders if (path := folder / CHECKPOINTS / LAST).is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
+    """A method's checkpoint, read without executing anything in it and checked for damage."""
+    if not path.is_file():
+        raise ConfigurationError(f"ckpt_path must be an existing file, 'last' or 'auto', got {path}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch does not look at the checksums
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} has changed since it was written")
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{path} is damaged, or is no checkpoint: {reason}") from error
+    record = checkpoint.get(CHECKPOINT_KEY) if isinstance(checkpoint, dict) else None
+    if record is None or record["method"] != method:
+        found = "no checkpoint of ddn_lightning" if record is None else f"a checkpoint of {record['method']}"
+        raise ConfigurationError(f"ckpt_path must be a checkpoint of {method}, but {path} is {found}")
+    return checkpoint
