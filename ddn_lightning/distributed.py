@@ -7,7 +7,7 @@ global batch, by generators that agree on all ranks, and dealt out the same way.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -45,3 +45,20 @@ def sum_across_ranks(tensors: Sequence[Tensor]) -> list[Tensor]:
     distributed.all_reduce(flat)
     pieces = torch.split(flat, [tensor.numel() for tensor in tensors])
     return [piece.view_as(tensor).to(tensor.dtype) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+
+def batch_norm_statistics(module: nn.Module) -> list[Tensor]:
+    """The running statistics that would drift apart between ranks; none on one device."""
+    _, world_size = rank_and_world_size()
+    if world_size == 1:
+        return []
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    return [s for layer in layers for s in (layer.running_mean, layer.running_var) if s is not None]
+
+
+def average_batch_norm(module: nn.Module) -> None:
+    """Give all ranks the mean of their running statistics."""
+    _, world_size = rank_and_world_size()
+    if statistics := batch_norm_statistics(module):
+        for statistic, total in zip(statistics, sum_across_ranks(statistics), strict=True):
+            statistic.copy_(total / world_size)

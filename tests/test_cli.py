@@ -2,6 +2,7 @@
 
 import csv
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ from ddn_lightning.cli_messages import class_names
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SHORT = ["--trainer.limit_train_batches=2", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=false"]
+
+STOPPED = ["--trainer.max_steps=5", "--save_every_n_minutes=0"]
 
 
 def fit(*options: str) -> int:
@@ -231,6 +234,92 @@ def test_checkpoints_that_do_not_fit_are_named(capsys: pytest.CaptureFixture[str
     assert "is no checkpoint of ddn_lightning" in bad("--ckpt_path", "foreign.ckpt", capsys=capsys)
     resized = ["--ckpt_path", str(checkpoint), "--model.buffer_size", "7"]
     assert "buffer_size is 7, but the checkpoint's memory has 100 slots" in bad(*resized, capsys=capsys)
+
+
+def test_damaged_and_dangerous_checkpoints_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine") == 0
+    checkpoint = Path("runs/mine/checkpoints/last.ckpt")
+    capsys.readouterr()
+    content = bytearray(checkpoint.read_bytes())
+    content[len(content) // 2] ^= 1
+    Path("flipped.ckpt").write_bytes(content)
+    assert "flipped.ckpt is damaged, or is no checkpoint" in bad("--ckpt_path", "flipped.ckpt", capsys=capsys)
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return open, ("evil.txt", "w")
+
+    torch.save({**torch.load(checkpoint, weights_only=True), "evil": Evil()}, "evil.ckpt")
+    assert "evil.ckpt is damaged, or is no checkpoint" in bad("--ckpt_path", "evil.ckpt", capsys=capsys)
+    assert not Path("evil.txt").exists()
+
+    tampered = torch.load(checkpoint, weights_only=True)
+    del tampered["state_dict"]["head.weight"]
+    torch.save(tampered, "tampered.ckpt")
+    message = bad("--ckpt_path", "tampered.ckpt", capsys=capsys)
+    assert "tampered.ckpt is not a checkpoint of this run" in message
+    assert "head.weight" in message
+    tampered = torch.load(checkpoint, weights_only=True)
+    del tampered["optimizer_states"]
+    torch.save(tampered, "tampered.ckpt")
+    assert "tampered.ckpt is not a checkpoint of this run" in bad("--ckpt_path", "tampered.ckpt", capsys=capsys)
+
+
+def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine") == 0
+    before = {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert fit("--name", "mine", "--ckpt_path", "last", "--model.backbone.width", "3") == 2
+    message = capsys.readouterr().err
+    assert "last.ckpt is not a checkpoint of this run" in message
+    assert "size mismatch" in message
+    assert {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()} == before
+
+
+def test_last_needs_a_checkpoint_and_auto_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "ckpt_path is last, but there is no checkpoint in runs/{}/checkpoints"
+    assert message.format("mine") in bad("--name", "mine", "--ckpt_path", "last", capsys=capsys)
+    assert message.format("er-digits-seed0") in bad("--ckpt_path", "last", capsys=capsys)
+    for _ in range(2):  # starts, then goes on
+        assert fit("--name", "mine", "--ckpt_path", "auto") == 0
+    assert [path.name for path in Path("runs").iterdir()] == ["mine"]
+
+
+def test_last_goes_on_with_the_newest_run_of_the_default_name() -> None:
+    for seed in ("0", "0", "1"):
+        assert fit("--seed_everything", seed, *STOPPED) == 0
+    newest = Path("runs/er-digits-seed0-2/config.yaml")
+    before = newest.stat().st_mtime_ns
+    assert fit("--ckpt_path", "last") == 0
+    assert newest.stat().st_mtime_ns > before
+    assert main(["test", "-c", str(newest), "--ckpt_path", "last"]) == 0
+    expected = ["er-digits-seed0", "er-digits-seed0-2", "er-digits-seed1"]
+    assert sorted(path.name for path in Path("runs").iterdir()) == expected
+
+
+def test_a_resumed_run_says_which_values_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine", *STOPPED) == 0
+    capsys.readouterr()
+    assert fit("--name", "mine", "--ckpt_path", "last", "--model.lr", "0.5", "--seed_everything", "7") == 0
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("note")] == [
+        "note: model.lr is 0.5 from now on, as given (0.03 in the checkpoint)",
+        "note: seed_everything stays 0, the checkpoint's (7 given)",
+    ]
+    config = yaml.safe_load(Path("runs/mine/config.yaml").read_text())
+    assert config["ckpt_path"] is None  # it repeats the run from the beginning
+    assert json.loads(Path("runs/mine/results.json").read_text())["seed"] == 0
+
+
+def test_a_full_disk_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        assert fit("--name", "mine") == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    message = capsys.readouterr().err
+    assert "error: a checkpoint could not be written to runs/mine/checkpoints/last.ckpt, there is none yet" in message
+    assert "Traceback" not in message
 
 
 def make_images(classes: str) -> None:

@@ -57,6 +57,8 @@ class SaveProgress(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
         """Save at a task's end, with its row of the accuracy matrix."""
+        if not trainer.is_last_batch:
+            return  # cut short by max_steps or an early stop: Lightning counts the epoch as done, and it is not
         sequence = pl_module.sequence
         is_task_done = sequence.epochs_done % sequence.epochs_per_task == 0
         wanted = self._wanted(trainer)

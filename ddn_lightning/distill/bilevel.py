@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, soft_cross_entropy
@@ -54,12 +54,18 @@ class BilevelDistiller(LabelDistiller):
         self.outer = outer
 
     def begin_fit(self, method: "ReplayMethod") -> None:
-        """Refuse a precision in which there would be nothing to learn from."""
+        """Refuse a precision in which there would be nothing to learn from, and layers without a forward derivative."""
         super().begin_fit(method)
         if str(method.trainer.precision) not in PRECISIONS:
             raise ConfigurationError(
                 f"precision must be one of {', '.join(PRECISIONS)} with {type(self).__name__}, whose gradients would "
                 f"drown in rounding otherwise, got {method.trainer.precision}"
+            )
+        if self.lookahead in ("exact", "matching") and _is_batch_norm_synchronised(method):
+            raise ConfigurationError(
+                f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}, which needs a "
+                "forward-mode derivative of the whole network that torch's SyncBatchNorm does not have; or leave out "
+                "sync_batchnorm: running statistics agree on all devices without it"
             )
 
     def inner_batch(self, method: "ReplayMethod") -> Samples | None:
@@ -143,3 +149,11 @@ class BilevelDistiller(LabelDistiller):
         values = dict(zip(terms, sum_across_ranks(list(terms.values())), strict=True))
         values |= {"outer_loss_after": taken.outer_loss, "gradient_cosine": taken.cosine}
         method.log_dict({f"distill/{name}": value for name, value in values.items()})
+
+
+def _is_batch_norm_synchronised(method: "ReplayMethod") -> bool:
+    """Whether it is now, or will be once Lightning has set the network up."""
+    is_asked_for = getattr(method.trainer.strategy, "_layer_sync", None) is not None
+    has_batch_norm = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in method.network.modules())
+    is_converted = any(isinstance(layer, nn.SyncBatchNorm) for layer in method.network.modules())
+    return is_converted or (is_asked_for and has_batch_norm)

@@ -16,7 +16,7 @@ from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.distill.distiller import LabelDistiller
-from ddn_lightning.distributed import local_share, rank_and_world_size, sum_across_ranks
+from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.task_learner import TaskLearner
@@ -177,7 +177,7 @@ class ReplayMethod(TaskLearner, ABC):
         # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
-        statistics = self._batch_norm_statistics()
+        statistics = batch_norm_statistics(self)
         value, *summed = sum_across_ranks([loss.detach(), *(g for _, g in used), *statistics])
         optimizer.zero_grad()
         for (parameter, _), gradient in zip(used, summed, strict=False):
@@ -186,14 +186,6 @@ class ReplayMethod(TaskLearner, ABC):
             statistic.copy_(total / self.trainer.world_size)
         optimizer.step()
         return value
-
-    def _batch_norm_statistics(self) -> list[Tensor]:
-        """Running statistics, which would drift apart between ranks."""
-        _, world_size = rank_and_world_size()
-        if world_size == 1:
-            return []
-        layers = [layer for layer in self.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
-        return [s for layer in layers for s in (layer.running_mean, layer.running_var) if s is not None]
 
     @property
     def network(self) -> nn.Module:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.networks.backbone import Backbone
@@ -203,6 +204,7 @@ class TaskLearner(LightningModule):
     def _finish_task(self) -> None:
         if self.tasks_finished < self.tasks_seen:
             self.end_task()
+            average_batch_norm(self)
             self._tell_callbacks("on_task_end")
             self.tasks_finished = self.tasks_seen
 

@@ -451,7 +451,42 @@ def test_coarse_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> 
         make_trainer(precision="bf16-true").fit(build(ER, DataDistillNet), TinySequence())
 
 
+@pytest.mark.parametrize(("lookahead", "is_refused"), [("exact", True), ("matching", True), ("head", False)])
+def test_synchronised_batch_norm_is_refused_where_there_is_no_derivative(
+    make_trainer: Callable[..., Trainer], lookahead: str, is_refused: bool
+) -> None:
+    """On a CPU the network itself cannot run then, which Lightning says later."""
+    method = ER(DropoutNet(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]
+    trainer = make_trainer(sync_batchnorm=True, devices=2, strategy="ddp_fork")
+    message = f"lookahead must be head or step with synchronised BatchNorm, got {lookahead}"
+    with pytest.raises(Exception, match=message if is_refused else "SyncBatchNorm"):
+        trainer.fit(method, TinySequence(batch_size=12))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
+def test_a_compiled_backbone_learns_the_same(fit: Callable[..., ReplayMethod], lookahead: str, backend: str) -> None:
+    def make(is_compiled: bool) -> ReplayMethod:
+        method = ER(small_net(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]
+        if is_compiled:
+            method.backbone.compile(backend=backend)
+        return method
+
+    plain, compiled = (fit(lambda is_compiled=is_compiled: make(is_compiled)) for is_compiled in (False, True))
+    assert plain.state_dict().keys() == compiled.state_dict().keys()  # so checkpoints of one fit the other
+    for name, parameter in plain.named_parameters():
+        assert torch.allclose(parameter, compiled.get_parameter(name), atol=1e-6), name
+
+
 def test_bf16_mixed_trains_with_it(fit: Callable[..., ReplayMethod]) -> None:
-    method = fit(lambda: build(ER, DataDistillNet), precision="bf16-mixed")
+    dtypes = set()
+
+    class Watch(DataDistillNet):
+        def inner_loss(self, logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
+            dtypes.add(logits.dtype)
+            return super().inner_loss(logits, samples, labels)
+
+    method = fit(lambda: build(ER, Watch), precision="bf16-mixed")
+    assert dtypes == {torch.float32}  # the classifier itself gives bfloat16 there
     assert isinstance(method.distiller, BilevelDistiller)
     assert method.distiller.generator_net[0].weight.isfinite().all()  # type: ignore[union-attr,operator,index]

@@ -1,10 +1,13 @@
 """Every method there is, found rather than listed, so that later ones are tested without being named."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Checkpoint
 from tiny import DropoutNet
 from torch import Tensor
 
@@ -83,6 +86,22 @@ COMBINATIONS += [
     if method in vars(ddn_lightning).values() and method.memory_draws
     if distiller is DataDistillNet or method is ddn_lightning.ER
 ]
+
+
+class SaveAlways(Checkpoint):
+    """Saves after every step, every evaluation and every epoch. Lightning calls it after all other callbacks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"step{trainer.global_step}.ckpt")
+
+    def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"evaluated{trainer.current_epoch}.ckpt")
+
+    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"epoch{trainer.current_epoch}.ckpt")
 
 
 def build(

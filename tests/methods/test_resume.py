@@ -8,28 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import COMBINATIONS, SlowEnding, build
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from every_method import COMBINATIONS, SaveAlways, SlowEnding, build
 from tiny import TinySequence
 
 from ddn_lightning import CurveLogger, LabelDistiller, ReplayMethod
-
-
-class SaveAlways(Checkpoint):
-    """Saves after every step, every evaluation and every epoch. Lightning calls it after all other callbacks."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        trainer.save_checkpoint(self.folder / f"step{trainer.global_step}.ckpt")
-
-    def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
-        trainer.save_checkpoint(self.folder / f"evaluated{trainer.current_epoch}.ckpt")
-
-    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
-        trainer.save_checkpoint(self.folder / f"epoch{trainer.current_epoch}.ckpt")
 
 
 def outcome(method: ReplayMethod) -> dict[str, Any]:
