@@ -3,6 +3,7 @@
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
 
 from ddn_lightning.curve_logger import CurveLogger
 
@@ -13,7 +14,7 @@ class LoggedCurves(Callback):
     """Notes in each checkpoint how far the curves of a :class:`CurveLogger` are; a resume cuts them back to that.
 
     Lightning hands a step's values to the loggers only after the callbacks, so a checkpoint of that step has to bring
-    them along.
+    them along. TensorBoard cuts back by itself, if its logger is given ``purge_step``; other loggers are left alone.
     """
 
     def __init__(self) -> None:
@@ -22,12 +23,14 @@ class LoggedCurves(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Cut back, and log what the checkpoint brought along."""
         saved, self._saved = self._saved, None
+        if saved is None or not trainer.is_global_zero:
+            return
         for logger in trainer.loggers:
-            if saved is not None and isinstance(logger, CurveLogger) and trainer.is_global_zero:
+            if isinstance(logger, CurveLogger):
                 logger.experiment.keep(saved["rows"])
-                if saved["pending"]:
-                    logger.log_metrics(saved["pending"], saved["step"])
-                    logger.save()
+            if saved["pending"] and isinstance(logger, CurveLogger | TensorBoardLogger):
+                logger.log_metrics(saved["pending"], saved["step"])
+                logger.save()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Note how many rows there are, and those to come from the step that has just been taken."""
