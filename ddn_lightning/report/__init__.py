@@ -1,0 +1,1 @@
+"""Results as tables, with the paper's numbers beside ours."""

@@ -1,0 +1,87 @@
+"""Our numbers beside the paper's, against values computed by hand."""
+
+import csv
+import json
+import math
+
+import pytest
+
+from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
+from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.report.run_result import RunResult
+from ddn_lightning.report.statistic import statistic
+
+ER = Cell("online", "cifar10", 200, "er")
+DDN = Cell("online", "cifar10", 200, "er", "ddn", "alpha=1 beta=0.9")
+LUCIR = Cell("online", "cifar10", 200, "lucir")
+UNKNOWN = Cell("offline", "digits", 100, "my_method")
+TARGETS = [Target(ER, 36.05, 49.99), Target(DDN, 41.93, 35.28), Target(LUCIR, 23.59, 35.59), Target(UNKNOWN)]
+RESULTS = {
+    ER: [RunResult(30.0, 50.0), RunResult(34.0, 52.0), RunResult(38.0, 57.0)],
+    DDN: [RunResult(40.0, 36.0), None],
+    UNKNOWN: [None, None],
+}
+ROWS = compare(TARGETS, RESULTS)
+HEADER = ["ACC ↑", "paper", "difference", "FM ↓", "paper", "difference"]
+
+
+def test_mean_deviation_and_difference_by_hand() -> None:
+    acc, fm = ROWS[0].measures["acc"], ROWS[0].measures["fm"]
+    assert acc.ours is not None
+    assert (acc.ours.mean, acc.ours.std, acc.ours.n) == (34, 4, 3)  # sqrt((16 + 0 + 16) / 2)
+    assert acc.difference == pytest.approx(-2.05)
+    assert fm.ours is not None
+    assert fm.ours.mean == 53
+    assert fm.ours.std == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
+    assert fm.difference == pytest.approx(3.01)
+
+
+def test_what_is_missing_is_said() -> None:
+    assert [row.status for row in ROWS] == ["", "1 of 2 runs", "not available", "0 of 2 runs"]
+    assert [row.n for row in ROWS] == [3, 1, 0, 0]
+    single = ROWS[1].measures["acc"]
+    assert single.ours is not None
+    assert (single.ours.mean, single.ours.std) == (40, None)  # one run does not vary
+    assert ROWS[2].measures["acc"].ours is None
+    assert ROWS[2].measures["acc"].difference is None
+    assert ROWS[3].measures["acc"].paper is None
+
+
+def test_the_table_to_read() -> None:
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in as_markdown(ROWS).splitlines()]
+    assert lines[0] == ["setting", "data", "buffer", "method", *HEADER]
+    assert lines[2][:4] == ["online", "cifar10", "200", "ER"]
+    assert lines[2][4:] == ["34.00 ± 4.00 (3)", "36.05", "-2.05", "53.00 ± 3.61 (3)", "49.99", "+3.01"]
+    assert lines[3][3:6] == ["ER + DDN (alpha=1, beta=0.9)", "40.00 (1), 1 of 2 runs", "41.93"]
+    assert lines[4][3:7] == ["LUCIR", "not available", "23.59", "-"]
+    assert lines[5][3:7] == ["my_method", "0 of 2 runs", "-", "-"]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_csv_and_json_hold_the_same_numbers() -> None:
+    from_json = json.loads(as_json(ROWS))
+    from_csv = list(csv.DictReader(as_csv(ROWS).splitlines()))
+    assert [{key: "" if value is None else str(value) for key, value in row.items()} for row in from_json] == from_csv
+    first = from_json[0]
+    assert (first["method"], first["n"], first["acc"], first["acc_std"]) == ("er", 3, 34, 4)
+    assert (first["acc_paper"], first["acc_difference"]) == (36.05, -2.05)
+    assert from_json[1]["acc_std"] is None
+    assert from_json[2]["status"] == "not available"
+
+
+def test_accuracies_of_tasks_stand_beside_the_papers() -> None:
+    target = Target(ER, 36.05, 49.99, (18.42, 83.44))
+    (row,) = compare([target], {ER: [RunResult(50, 0, (20.0, 80.0)), RunResult(50, 0, (22.0, 84.0))]})
+    second = row.measures["task2"]
+    assert second.ours is not None
+    assert second.ours.mean == 82
+    assert second.difference == pytest.approx(-1.44)
+    header, _, line = as_markdown([row]).splitlines()
+    assert "task 2 (paper)" in header
+    assert "| 21.00 ± 1.41 (18.42) | 82.00 ± 2.83 (83.44) |" in line
+    assert json.loads(as_json([row]))[0]["task1_paper"] == 18.42
+
+
+def test_what_was_not_measured_does_not_count() -> None:
+    assert statistic([None, None]) is None
+    assert statistic([2.0, None, 4.0]) == statistic([2.0, 4.0])
