@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.distill import hypergradient
-from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, soft_cross_entropy
+from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, one_hot, soft_cross_entropy
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
 from ddn_lightning.distributed import sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_positive
@@ -140,6 +140,7 @@ class BilevelDistiller(LabelDistiller):
         terms = {
             "inner_loss": self._inner_loss(inner, look_ahead.logits, learn=False),
             "outer_loss_before": network.loss(network.parameters, outer),
+            "gain_over_uniform": self._gain_over_uniform(inner, look_ahead, method.current_lr),
             "label_entropy": inner.mean(torch.special.entr(labels).sum(dim=1)),
             "label_mass/true": inner.mean(labels.gather(1, inner.labels[:, None])),
             "label_mass/old_classes": inner.mean(labels[:, self.is_old_class]),
@@ -149,6 +150,18 @@ class BilevelDistiller(LabelDistiller):
         values = dict(zip(terms, sum_across_ranks(list(terms.values())), strict=True))
         values |= {"outer_loss_after": taken.outer_loss, "gradient_cosine": taken.cosine}
         method.log_dict({f"distill/{name}": value for name, value in values.items()})
+
+    @torch.enable_grad()
+    def _gain_over_uniform(self, inner: Samples, look_ahead: LookAhead, lr: float) -> Tensor:
+        """By how much the labels lower the outer loss below that of labels which spread their soft half evenly.
+
+        To first order in the step, so that it costs nothing: what the labels are trained by, once for each of the two.
+        """
+        hard = one_hot(inner, look_ahead.logits)
+        uniform = (hard + 1 / hard.shape[1]) / 2
+        learned = hypergradient.surrogate(look_ahead, partial(self._inner_loss, inner, learn=False), lr)
+        even = hypergradient.surrogate(look_ahead, lambda logits: self.inner_loss(logits, inner, uniform), lr)
+        return (even - learned).detach()
 
 
 def _is_batch_norm_synchronised(method: "ReplayMethod") -> bool:

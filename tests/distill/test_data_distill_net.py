@@ -25,7 +25,7 @@ from ddn_lightning import (
     Samples,
 )
 from ddn_lightning.distill import hypergradient
-from ddn_lightning.distill.hypergradient import FrozenNetwork
+from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
 
 HOSTS = [method for method in METHODS if method.memory_draws and method.__module__ != "every_method"]
 
@@ -173,14 +173,39 @@ def test_each_step_moves_its_own_part_only(
     assert watches[0].checked == 11  # every step but the first, when there is no memory yet
 
 
-def test_50_updates_on_fixed_batches_lower_the_outer_loss_below_that_of_uniform_labels() -> None:
-    torch.manual_seed(0)
+LookAheadOf = Callable[[ReplayMethod, Samples, Callable[[Tensor], Tensor], list[Samples], float], LookAhead]
+
+
+def look_ahead_by_step(
+    method: ReplayMethod, inner: Samples, loss: Callable[[Tensor], Tensor], outer: list[Samples], lr: float
+) -> LookAhead:
+    """As if the classifier's last step had been one on the outer batch: all that this mode has to go by."""
+    network = FrozenNetwork(method.network)
+    parameters = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
+    gradients = torch.autograd.grad(network.loss(parameters, outer), list(parameters.values()))
+    return hypergradient.step(network, inner, dict(zip(parameters, gradients, strict=True)), lr)
+
+
+LOOK_AHEADS: dict[str, LookAheadOf] = {
+    "exact": lambda method, *arguments: hypergradient.exact(FrozenNetwork(method.network), *arguments),
+    "head": lambda method, *arguments: hypergradient.head(
+        FrozenNetwork(method.backbone), FrozenNetwork(method.head), *arguments
+    ),
+    "matching": lambda method, *arguments: hypergradient.matching(FrozenNetwork(method.network), *arguments),
+    "step": look_ahead_by_step,
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("mode", LOOK_AHEADS)
+def test_50_updates_on_fixed_batches_lower_the_outer_loss_below_that_of_uniform_labels(mode: str, seed: int) -> None:
+    torch.manual_seed(seed)
     method = ER(small_net(), num_classes=6)
     distiller = built(lr=1e-2)
     network = FrozenNetwork(method.network)
     inner, outer = (Samples(torch.randn(20, 1, 8, 8), torch.arange(20) % 6) for _ in range(2))
     optimizer = distiller.configure_optimizer()
-    lr = 0.5
+    lr = 0.1
 
     def learned(logits: Tensor) -> Tensor:
         return distiller.inner_loss(logits, inner, distiller.soft_labels(inner, logits.detach().softmax(1)))
@@ -193,11 +218,37 @@ def test_50_updates_on_fixed_batches_lower_the_outer_loss_below_that_of_uniform_
 
     at_start = outer_loss(learned)
     for _ in range(50):
-        look_ahead = hypergradient.exact(network, inner, learned, [outer], lr)
+        look_ahead = LOOK_AHEADS[mode](method, inner, learned, [outer], lr)
         distiller._descend(hypergradient.surrogate(look_ahead, learned, lr), optimizer)
     at_end = outer_loss(learned)
     assert at_end < at_start
     assert at_end < outer_loss(uniform)
+
+
+def test_the_logged_gain_is_that_of_a_small_step() -> None:
+    torch.manual_seed(0)
+    method = ER(small_net().double(), num_classes=6).double()
+    distiller = built(lr=1e-2).double()
+    network = FrozenNetwork(method.network)
+    inner, outer = (Samples(torch.randn(20, 1, 8, 8).double(), torch.arange(20) % 6) for _ in range(2))
+    with torch.no_grad():
+        distiller.generator_net[-1].bias.copy_(torch.randn(6))  # far from uniform
+    lr = 1e-4
+
+    def outer_loss(labels: Tensor) -> float:
+        def inner_loss(logits: Tensor) -> Tensor:
+            return distiller.inner_loss(logits, inner, labels)
+
+        return hypergradient.virtual_step(network, inner, inner_loss, [outer], lr).outer_loss.item()
+
+    logits = method(inner.images).detach()
+    learned = distiller.soft_labels(inner, logits.softmax(1)).detach()
+    expected = outer_loss((torch.eye(6)[inner.labels] + 1 / 6) / 2) - outer_loss(learned)
+    look_ahead = hypergradient.exact(
+        network, inner, lambda logits: distiller.inner_loss(logits, inner, learned), [outer], lr
+    )
+    assert distiller._gain_over_uniform(inner, look_ahead, lr).item() == pytest.approx(expected, rel=1e-3)
+    assert expected != 0
 
 
 def test_g_old_is_g_at_each_task_end_and_the_term_comes_with_the_second_task(fit: Callable[..., ReplayMethod]) -> None:
@@ -302,6 +353,7 @@ def test_what_it_does_is_logged(make_trainer: Callable[..., Trainer], lookahead:
     assert logged.keys() == {
         "inner_loss",
         "outer_loss_before",
+        "gain_over_uniform",
         "outer_loss_after",
         "gradient_cosine",
         "label_entropy",
