@@ -13,6 +13,7 @@ from ddn_lightning.command import DDNCommand, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, SavingError
 from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.reproduce.command import reproduce
 from ddn_lightning.stop_signals import Interrupted
 
 EXPECTED_WARNINGS = (
@@ -31,7 +32,10 @@ def main(args: list[str] | None = None) -> int:
         logging.getLogger(chatty).setLevel(logging.WARNING)
     for expected in EXPECTED_WARNINGS:
         warnings.filterwarnings("ignore", message=expected)
+    arguments = sys.argv[1:] if args is None else args
     try:
+        if arguments[:1] == ["reproduce"]:
+            return reproduce(arguments[1:])
         DDNCommand(
             ReplayMethod,
             TaskSequence,
@@ -43,6 +47,7 @@ def main(args: list[str] | None = None) -> int:
             seed_everything_default=0,
             trainer_defaults={"max_epochs": -1},  # the data module knows how many
             parser_class=DDNParser,
+            parser_kwargs={"epilog": "'ddn reproduce --help': all runs of a table of the DDN paper"},
             args=args,
         )
     except (ValueError, MisconfigurationException) as error:
@@ -52,7 +57,7 @@ def main(args: list[str] | None = None) -> int:
         print(f"error: {mistake}", file=sys.stderr)
         return 2
     except Interrupted as stop:
-        return _say_how_to_go_on(stop, sys.argv[1:] if args is None else args)
+        return _say_how_to_go_on(stop, arguments)
     except KeyboardInterrupt:
         return 130
     except OSError as error:

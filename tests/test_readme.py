@@ -54,12 +54,20 @@ def test_exactly_two_commands_set_up_and_run() -> None:
     ]
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("ddn") and "trainer.devices" not in c])
+HAS_ITS_OWN_TEST = ("trainer.devices", "reproduce digits")
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if c.startswith("ddn") and not any(name in c for name in HAS_ITS_OWN_TEST)]
+)
 def test_every_command_works(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     if any(name in command for name in NEEDS_DATA):
-        assert run(f"{command} --print_config") == 0
+        assert run(f"{command} {'--dry-run' if 'reproduce' in command else '--print_config'}") == 0
         return
     assert run(command) == 0
+    if "--dry-run" in command:
+        assert "ddn fit" in capsys.readouterr().out
+        return
     if "help" not in command:
         assert list(Path("runs").glob("*/results.json"))
 
@@ -91,7 +99,23 @@ def test_each_measured_row_is_what_its_command_gives(mean: str, deviation: str, 
 
 
 def test_all_measured_rows_were_found() -> None:
-    assert len(ROWS) == len(re.findall(r"^\|.* ± .*\|$", README, re.M)) == 8
+    with_command = re.sub(r"<!-- (digits|measured) -->.*<!-- /\1 -->", "", README, flags=re.S)
+    assert len(ROWS) == len(re.findall(r"^\|.* ± .*\|$", with_command, re.M)) == 8
+
+
+def test_reproducing_digits_gives_the_table_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    (command,) = [command for command in COMMANDS if command.startswith("ddn reproduce digits")]
+    assert "--plugins none ddn --seeds 1 2 3 4 5 " in command
+    assert run(command.replace("none ddn --seeds 1 2 3 4 5 ", "none --seeds 1 ")) == 0  # DDN's row is tested above
+    *_, measured = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    block = README.partition("<!-- digits -->\n")[2].partition("<!-- /digits -->")[0]
+    header, _, shown, distilled = (line.split(" | ") for line in block.splitlines())
+    assert len(header) == len(measured)
+    assert measured[:4] == shown[:4]
+    mean, _, deviation, _ = shown[4].split()
+    assert abs(float(measured[4].split()[0]) - float(mean)) < 4 * float(deviation)
+    for row in (shown, distilled):
+        assert f"| {row[4].removesuffix(' (5)')} | {row[7].removesuffix(' (5)')} | `ddn fit" in README
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "trainer.devices" in c])

@@ -1,0 +1,80 @@
+"""``configs/tuned.csv``: which options a preset sets for which cells."""
+
+import csv
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.report.paper import Cell
+
+FILE_NAME = "tuned.csv"
+COLUMNS = ["preset", "setting", "data", "buffer", "method", "plugin", "overrides", "source"]
+AXES = ("setting", "data", "method", "plugin")
+
+
+@dataclass(frozen=True)
+class PresetRow:
+    """One row. An empty name matches anything.
+
+    Args:
+        preset: Name of the preset.
+        setting: Name of a setting.
+        data: Name of a dataset.
+        buffer: Size of the memory.
+        method: Name of a method.
+        plugin: Name of a plug-in, or ``none``.
+        overrides: Options of ``ddn fit`` and their values.
+        source: Where the values come from.
+    """
+
+    preset: str
+    setting: str
+    data: str
+    buffer: str
+    method: str
+    plugin: str
+    overrides: tuple[tuple[str, str], ...]
+    source: str
+
+    def matches(self, preset: str, cell: Cell) -> bool:
+        """Whether the row speaks of this cell."""
+        stated = (self.preset, self.setting, self.data, self.buffer, self.method, self.plugin)
+        found = (preset, cell.setting, cell.data, str(cell.buffer_size), cell.method, cell.plugin)
+        return all(name in ("", value) for name, value in zip(stated, found, strict=True))
+
+
+def read_presets(configs: Path) -> list[PresetRow]:
+    """The rows of the file in a folder of configurations."""
+    path = configs / FILE_NAME
+    if not path.is_file():
+        raise ConfigurationError(
+            f"configs must be a folder with a {FILE_NAME} and the files of each axis, got {configs}"
+        )
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != COLUMNS:
+            raise ConfigurationError(f"{path} must have the columns {','.join(COLUMNS)}, got {reader.fieldnames}")
+        return [_read(row, configs, f"{path}, line {reader.line_num}") for row in reader]
+
+
+def overrides_for(rows: Sequence[PresetRow], preset: str, cell: Cell) -> dict[str, str]:
+    """The options of all rows that match, from top to bottom: where two set the same one, the lower row wins."""
+    return {option: value for row in rows if row.matches(preset, cell) for option, value in row.overrides}
+
+
+def _read(row: dict[str, str], configs: Path, place: str) -> PresetRow:
+    if None in row or None in row.values():
+        raise ConfigurationError(f"{place}: expected {len(COLUMNS)} columns, got {list(row.values())}")
+    for axis in AXES:
+        name = row[axis]
+        if name and not (axis == "plugin" and name == "none") and not (configs / axis / f"{name}.yaml").is_file():
+            raise ConfigurationError(f"{place}: {axis} must be empty or a file in {configs / axis}, got {name}")
+    if row["buffer"] and not row["buffer"].isdecimal():
+        raise ConfigurationError(f"{place}: buffer must be empty or a number, got {row['buffer']}")
+    words = shlex.split(row["overrides"])
+    options, values = words[::2], words[1::2]
+    if len(options) != len(values) or not all(option.startswith("--") for option in options):
+        raise ConfigurationError(f"{place}: overrides must be pairs of --option value, got {row['overrides']}")
+    return PresetRow(**{**row, "overrides": tuple(zip(options, values, strict=True))})  # type: ignore[arg-type]

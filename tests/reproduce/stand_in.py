@@ -1,0 +1,48 @@
+"""Stands in for ``ddn``: a run that takes milliseconds, leaves what a run leaves, and can be told to misbehave.
+
+In the folder of the runs, ``poison`` holds a part of the names of runs that fail, and ``slow`` of those that go on
+until they are told to end, and then save. Each start is noted in ``<name>.starts``.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> None:
+    runs, name, seed = (arguments[arguments.index(f"--{key}") + 1] for key in ("runs", "name", "seed_everything"))
+    folder = Path(runs, name)
+    is_resumed = "--ckpt_path" in arguments
+    with Path(runs, f"{name}.starts").open("a") as file:
+        file.write(f"{'resumed' if is_resumed else 'new'} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
+    if is_among(name, Path(runs, "poison")):
+        print("error: poisoned\ntip: none")
+        sys.exit(2)
+    folder.mkdir(exist_ok=is_resumed)
+    if is_among(name, Path(runs, "slow")) and not is_resumed:
+        wait_to_save(folder)
+    matrix = [[80.0, None], [30.0 + int(seed), 50.0]]
+    results = {"average_accuracy": 40.0 + int(seed), "forgetting": 50.0 - int(seed), "accuracy_matrix": matrix}
+    (folder / "results.json").write_text(json.dumps({**results, "tasks_finished": 2}))
+
+
+def is_among(name: str, path: Path) -> bool:
+    return path.exists() and path.read_text() in name
+
+
+def wait_to_save(folder: Path) -> None:
+    def save(*_: object) -> None:
+        (folder / "checkpoints").mkdir()
+        (folder / "checkpoints" / "last.ckpt").touch()
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, save)
+    (folder / "ready").touch()
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

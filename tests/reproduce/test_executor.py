@@ -1,0 +1,200 @@
+"""Executing runs, with a stand-in for ``ddn`` that takes milliseconds."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.run_result import read_result
+from ddn_lightning.reproduce import executor
+from ddn_lightning.reproduce.executor import Event, ProcessExecutor, can_resume, log_of
+from ddn_lightning.reproduce.plan import Run
+from ddn_lightning.stop_signals import StopSignals
+
+PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
+RUNS = Path("runs")
+
+
+def make_runs(number: int) -> list[Run]:
+    cell = Cell("offline", "digits", 100, "er")
+    return [Run(cell, seed, ("--seed_everything", str(seed)), RUNS / f"run-{seed}") for seed in range(1, number + 1)]
+
+
+def make_executor(jobs: int = 1, devices: tuple[str, ...] = ()) -> ProcessExecutor:
+    return ProcessExecutor(jobs, devices, PROGRAM)
+
+
+def execute(runs: list[Run], jobs: int = 1) -> list[Event]:
+    return list(make_executor(jobs).execute(runs))
+
+
+def states(events: list[Event], run: Run) -> list[str]:
+    return [event.state for event in events if event.run == run]
+
+
+def starts_of(run: Run) -> Path:
+    return run.folder.with_name(f"{run.folder.name}.starts")
+
+
+def starts(run: Run) -> list[str]:
+    return [line.split()[0] for line in starts_of(run).read_text().splitlines()]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_run_is_executed_once_and_then_found(jobs: int) -> None:
+    runs = make_runs(4)
+    events = execute(runs, jobs)
+    assert all(states(events, run) == ["started", "finished"] for run in runs)
+    assert [read_result(run.folder).acc for run in runs] == [41, 42, 43, 44]  # type: ignore[union-attr]
+    again = execute(runs, jobs)
+    assert all(states(again, run) == ["found"] for run in runs)
+    assert all(starts(run) == ["new"] for run in runs)
+
+
+def test_at_most_so_many_run_at_a_time_and_take_turns_on_the_devices() -> None:
+    runs = make_runs(6)
+    active: set[Run] = set()
+    most = 0
+    for event in make_executor(jobs=3, devices=("4", "7")).execute(runs):
+        (active.add if event.state == "started" else active.remove)(event.run)
+        most = max(most, len(active))
+    assert most == 3
+    used = [starts_of(run).read_text().split()[1] for run in runs]
+    assert set(used) == {"4", "7"}
+
+
+def test_a_failing_run_leaves_its_log_and_does_not_stop_the_others() -> None:
+    RUNS.mkdir()
+    (RUNS / "poison").write_text("run-2")
+    runs = make_runs(3)
+    events = execute(runs)
+    assert [states(events, run)[-1] for run in runs] == ["finished", "failed", "finished"]
+    (failed,) = [event for event in events if event.state == "failed"]
+    assert failed.message == "error: poisoned"
+    log = log_of(runs[1]).read_text()
+    assert "$ ddn fit --seed_everything 2 --runs runs --name run-2" in log
+    assert "error: poisoned" in log
+    (RUNS / "poison").unlink()  # once it is put right, only what failed is executed
+    again = execute(runs)
+    assert [states(again, run) for run in runs] == [["found"], ["started", "finished"], ["found"]]
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_and_starts_anew_without_one() -> None:
+    with_checkpoint, without = make_runs(2)
+    (with_checkpoint.folder / "checkpoints").mkdir(parents=True)
+    (with_checkpoint.folder / "checkpoints/last.ckpt").touch()
+    without.folder.mkdir()
+    (without.folder / "metrics.csv").touch()
+    (RUNS / "another run").mkdir()
+    assert (can_resume(with_checkpoint.folder), can_resume(without.folder)) == (True, False)
+    events = execute([with_checkpoint, without])
+    assert [event.state for event in events if event.state != "started"] == ["finished"] * 2
+    assert (starts(with_checkpoint), starts(without)) == (["resumed"], ["new"])
+    assert not (without.folder / "metrics.csv").exists()
+    assert (RUNS / "another run").exists()
+    assert not can_resume(with_checkpoint.folder)  # it is finished
+
+
+def interrupted(runs: list[Run], number: signal.Signals) -> list[Event]:
+    """Execute runs that go on for long, and send this process a signal once they all run."""
+
+    def send() -> None:
+        wait_for(lambda: all((run.folder / "ready").exists() for run in runs))
+        os.kill(os.getpid(), number)
+
+    RUNS.mkdir()
+    (RUNS / "slow").write_text("run")
+    sender = threading.Thread(target=send)
+    sender.start()
+    stop = StopSignals()
+    stop.listen()
+    events = list(make_executor(jobs=len(runs)).execute(runs, lambda: bool(stop.received)))
+    stop.ignore()
+    sender.join()
+    return events
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_plan_lets_its_runs_save_and_goes_on_later(number: signal.Signals) -> None:
+    runs = make_runs(2)
+    events = interrupted(runs, number)
+    assert all(states(events, run) == ["started", "stopping"] for run in runs)
+    assert all(can_resume(run.folder) for run in runs)
+    events = execute(runs)
+    assert all(states(events, run) == ["started", "finished"] for run in runs)
+    assert all(starts(run) == ["new", "resumed"] for run in runs)
+
+
+def stubborn_process() -> "subprocess.Popen[bytes]":
+    script = "trap '' TERM; touch ready; sleep 60 & wait; sleep 60"
+    process = subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    wait_for(Path("ready").exists)
+    return process
+
+
+def test_runs_that_do_not_end_in_time_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "GRACE_SECONDS", 0.2)
+    process = stubborn_process()
+    executor._stop([process])
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_second_interrupt_kills_at_once() -> None:
+    process = stubborn_process()
+    stop = StopSignals()
+    stop.listen()
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    executor._stop([process])
+    stop.ignore()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_run_that_another_plan_executes_is_waited_for() -> None:
+    first, second = make_runs(2)
+    RUNS.mkdir()
+    with log_of(first).open("ab") as log:  # as a run has it that outlives its plan
+        fcntl.flock(log, fcntl.LOCK_EX)
+        holder = subprocess.Popen(["sleep", "60"], stdout=log)
+    events = []
+    for event in make_executor().execute([first, second]):
+        events.append(event)
+        if event.state == "finished" and event.run == second:
+            time.sleep(0.5)
+            assert set(states(events, first)) == {"elsewhere"}
+            first.folder.mkdir()
+            (first.folder / "results.json").write_bytes((second.folder / "results.json").read_bytes())
+            holder.kill()
+            holder.wait()
+    assert states(events, first)[-1] == "found"
+    assert not starts_of(first).exists()
+
+
+def test_cores_are_shared_out_unless_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert make_executor(jobs=3)._environment(0)["OMP_NUM_THREADS"] == "2"
+    assert make_executor(jobs=20)._environment(0)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert make_executor(jobs=3)._environment(0)["OMP_NUM_THREADS"] == "5"
+
+
+def test_jobs_must_be_positive() -> None:
+    with pytest.raises(ConfigurationError, match="jobs must be positive, got 0"):
+        make_executor(jobs=0)

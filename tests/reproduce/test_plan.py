@@ -1,0 +1,287 @@
+"""The plan: which runs a table needs, and what each is called with."""
+
+import itertools
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ddn_lightning.cli import main
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.reproduce.plan import Options, Run, Selection, is_available, plan
+from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets
+from ddn_lightning.reproduce.tables import TABLES, table
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+ROWS = read_presets(CONFIGS)
+OPTIONS = Options(CONFIGS, Path("runs"))
+ALL_CELLS = [target.cell for name in TABLES for target in table(name)]
+Parsed = Callable[[list[str]], dict[str, Any]]
+
+
+@pytest.fixture
+def parsed(capsys: pytest.CaptureFixture[str]) -> Parsed:
+    """What the real parser makes of the arguments of ``ddn``."""
+
+    def parse(arguments: list[str]) -> dict[str, Any]:
+        with pytest.raises(SystemExit) as exit_info:
+            main([*arguments, "--print_config"])
+        assert exit_info.value.code == 0
+        settings: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+        return settings
+
+    return parse
+
+
+def dry_run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert main(["reproduce", *arguments, "--configs", str(CONFIGS), "--dry-run"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_cell_of_every_table_has_its_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = dry_run(name, capsys=capsys)
+    counts = Counter(line.rpartition("--name ")[2].rpartition("-seed")[0] for line in lines)
+    cells = [target.cell for target in table(name) if is_available(target.cell, CONFIGS)]
+    assert len(counts) == len(cells)
+    for cell, count in zip(cells, counts.values(), strict=True):
+        assert count == {"online": 10, "offline": 3}[cell.setting]
+    assert len({line.rpartition("--name ")[2] for line in lines}) == len(lines)
+    assert not Path("runs").exists()
+
+
+def test_table_1_has_the_papers_methods_datasets_and_buffers() -> None:
+    cells = {target.cell for target in table("table1")}
+    buffers = {"cifar10": (200, 500), "cifar100": (2000, 5000), "tiny_imagenet": (2000, 5000)}
+    hosts = itertools.product(("er", "derpp", "cls_er", "er_ace"), ("none", "ddn"))
+    others = itertools.product(("lucir", "icarl", "bic", "mnemonics", "lodm"), ("none",))
+    expected = {
+        Cell("online", data, buffer_size, *pair)
+        for pair in (*hosts, *others)
+        for data, sizes in buffers.items()
+        for buffer_size in sizes
+    }
+    assert cells == expected
+    assert {cell.method for cell in cells if is_available(cell, CONFIGS)} >= {"er", "derpp", "cls_er", "er_ace"}
+
+
+def test_alpha_beta_is_the_full_grid() -> None:
+    variants = [target.cell.variant for target in table("alpha_beta")]
+    assert variants == [f"alpha={alpha} beta={beta}" for alpha in (0, 0.5, 1, 2) for beta in (0, 0.5, 0.9, 1)]
+    stated = {target.cell.variant: target.acc for target in table("alpha_beta") if target.acc}
+    assert stated == {"alpha=1 beta=0.9": 41.93}
+
+
+def every_run() -> list[Run]:
+    plans = [
+        plan(table(name), [1], ROWS, Options(CONFIGS, Path("runs"), preset))
+        for name in TABLES
+        for preset in ("paper", "tuned")
+    ]
+    return list({run.arguments: run for runs in plans for run in runs}.values())
+
+
+def covering(runs: list[Run]) -> set[Run]:
+    """Enough of them to have every file and every value of every option at least once."""
+    chosen: set[Run] = set()
+    covered: set[tuple[str, str]] = set()
+    for run in runs:
+        pairs = set(zip(run.arguments[::2], run.arguments[1::2], strict=True))
+        if not pairs <= covered:
+            chosen.add(run)
+            covered |= pairs
+    return chosen
+
+
+RUNS = every_run()
+COVERING = covering(RUNS)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(run, marks=() if run in COVERING else pytest.mark.slow) for run in RUNS],
+    ids=lambda run: run.folder.name,
+)
+def test_every_line_is_understood_and_means_its_cell(run: Run, parsed: Parsed) -> None:
+    settings = parsed(run.command())
+    cell, model, data = run.cell, settings["model"]["init_args"], settings["data"]["init_args"]
+    assert (settings["seed_everything"], settings["name"]) == (1, run.folder.name)
+    assert cell.buffer_size in (0, model["buffer_size"])
+    assert (model["distiller"] is None) == (cell.plugin == "none")
+    for pair in cell.variant.split():
+        option, _, value = pair.partition("=")
+        assert model["distiller"]["init_args"][option] == float(value)
+    assert data["epochs_per_task"] == (5 if cell.data == "digits" else {"online": 1, "offline": 50}[cell.setting])
+    if cell.plugin == "ddn":
+        rates = {"cifar10": 1e-3, "cifar100": 1e-2, "tiny_imagenet": 1e-4, "digits": 3e-3}
+        assert model["distiller"]["init_args"]["lr"] == rates[cell.data]
+
+
+def test_every_row_of_the_presets_is_used() -> None:
+    for row in ROWS:
+        used = [cell for cell in ALL_CELLS for preset in ("paper", "tuned") if row.matches(preset, cell)]
+        assert used, row
+        assert row.source, row
+
+
+# lr, then alpha and beta of DER++ or consistency weight, stable and plastic rate of CLS-ER; from the authors' own code
+PUBLISHED = {
+    ("er", "cifar10", 200): ["0.1"],
+    ("er", "cifar100", 5000): ["0.1"],
+    ("er", "tiny_imagenet", 2000): ["0.03"],
+    ("er", "tiny_imagenet", 5000): ["0.1"],
+    ("derpp", "cifar10", 200): ["0.03", "0.1", "0.5"],
+    ("derpp", "cifar10", 500): ["0.03", "0.2", "0.5"],
+    ("derpp", "cifar100", 2000): ["0.03", "0.1", "0.5"],
+    ("derpp", "tiny_imagenet", 2000): ["0.03", "0.2", "0.5"],
+    ("derpp", "tiny_imagenet", 5000): ["0.03", "0.1", "0.5"],
+    ("cls_er", "cifar10", 200): ["0.1", "0.15", "0.1", "0.3"],
+    ("cls_er", "cifar10", 500): ["0.1", "0.15", "0.1", "0.9"],
+    ("cls_er", "tiny_imagenet", 2000): ["0.05", "0.1", "0.05", "0.08"],
+    ("cls_er", "tiny_imagenet", 5000): ["0.05", "0.1", "0.07", "0.08"],
+    ("er_ace", "cifar100", 2000): ["0.03"],
+}
+OPTION_NAMES = {"derpp": ["alpha", "beta"], "cls_er": ["consistency_weight", "stable_rate", "plastic_rate"]}
+
+
+@pytest.mark.parametrize(("key", "expected"), PUBLISHED.items())
+def test_tuned_values_are_the_published_ones(key: tuple[str, str, int], expected: list[str]) -> None:
+    method, data, buffer_size = key
+    found = overrides_for(ROWS, "tuned", Cell("offline", data, buffer_size, method))
+    assert [found[f"--model.{name}"] for name in ["lr", *OPTION_NAMES.get(method, [])]] == expected
+
+
+def test_the_papers_preset_is_one_setting_for_all() -> None:
+    expected = {"derpp": ["0.2", "0.5"], "cls_er": ["0.1", "0.7", "0.9"]}
+    for cell in ALL_CELLS:
+        found = overrides_for(ROWS, "paper", cell)
+        assert found["--model.lr"] == "0.03"
+        values = [found[f"--model.{name}"] for name in OPTION_NAMES.get(cell.method, [])]
+        assert values == expected.get(cell.method, [])
+
+
+def row(overrides: str, **names: str) -> PresetRow:
+    blank = dict.fromkeys(COLUMNS, "") | names
+    pairs = tuple(tuple(pair.split()) for pair in overrides.split(","))
+    return PresetRow(**{**blank, "overrides": pairs})  # type: ignore[arg-type]
+
+
+def test_a_blank_matches_anything_and_lower_rows_win() -> None:
+    rows = [
+        row("--a 1,--b 1", preset="paper"),
+        row("--a 2", preset="paper", data="cifar10", buffer="200"),
+        row("--c 3", method="er"),
+        row("--a 4", preset="tuned"),
+    ]
+    assert overrides_for(rows, "paper", Cell("online", "cifar10", 200, "er")) == {"--a": "2", "--b": "1", "--c": "3"}
+    assert overrides_for(rows, "paper", Cell("online", "cifar10", 20, "derpp")) == {"--a": "1", "--b": "1"}
+    assert overrides_for(rows[::-1], "paper", Cell("online", "cifar10", 200, "er"))["--a"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("paper,,cifra10,,,,--a 1,", "line 2: data must be empty or a file in .*data, got cifra10"),
+        ("paper,,,,,nothing,--a 1,", "plugin must be empty or a file in .*plugin, got nothing"),
+        ("paper,,,many,,,--a 1,", "buffer must be empty or a number, got many"),
+        ("paper,,,,,,--a 1 --b,", "overrides must be pairs of --option value, got --a 1 --b"),
+        ("paper,,,,,,a 1,", "overrides must be pairs of --option value, got a 1"),
+        ("paper,,,,,--a 1", "expected 8 columns"),
+        ("paper,,,,,,--a 1,me,too", "expected 8 columns"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(line: str, message: str) -> None:
+    shutil.copytree(CONFIGS, "configs")
+    Path("configs/tuned.csv").write_text(f"{','.join(COLUMNS)}\n{line}\n")
+    with pytest.raises(ConfigurationError, match=message):
+        read_presets(Path("configs"))
+
+
+def names(**changes: Any) -> list[str]:
+    targets = Selection(["er"], ["cifar10"], [200], ["ddn"]).of(table("table1"))
+    return [run.folder.name for run in plan(targets, [1, 2], ROWS, Options(CONFIGS, Path("runs"), **changes))]
+
+
+def test_a_run_is_named_after_its_cell_and_seed_and_changes_with_its_options() -> None:
+    usual = names()
+    assert [name.rpartition("-")[0] for name in usual] == [
+        "online-cifar10-200-er-ddn-seed1",
+        "online-cifar10-200-er-ddn-seed2",
+    ]
+    others = [names(preset="tuned"), names(width=20), names(extra=["--model.lr", "1"])]
+    assert len({usual[0], *(other[0] for other in others)}) == 4
+    assert names() == usual
+    assert names(data=Path("elsewhere")) == usual  # the data is the same
+
+
+def test_a_run_changes_with_a_file_but_not_with_its_comments() -> None:
+    shutil.copytree(CONFIGS, "configs")
+    targets = [Target(Cell("online", "cifar10", 200, "er"))]
+
+    def name() -> str:
+        (run,) = plan(targets, [1], ROWS, Options(Path("configs"), Path("runs")))
+        return run.folder.name
+
+    before = name()
+    path = Path("configs/setting/online.yaml")
+    path.write_text(f"# another comment\n{path.read_text()}")
+    assert name() == before
+    path.write_text(path.read_text().replace("batch_size: 32", "batch_size: 10"))
+    assert name() != before
+
+
+def test_selections_and_options_reach_the_lines(capsys: pytest.CaptureFixture[str], parsed: Parsed) -> None:
+    selected = ["--methods", "er", "derpp", "--datasets", "cifar100", "tiny_imagenet", "--buffers", "5000"]
+    chosen = ["--plugins", "ddn", "--seeds", "7", "--width", "20", "--data", "d", "--runs", "r", "--preset", "tuned"]
+    extra = ["--trainer.limit_train_batches=2"]
+    assert main(["reproduce", "table2", *selected, *chosen, "--configs", str(CONFIGS), "--dry-run", "--", *extra]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = [parsed(shlex.split(line)[1:]) for line in lines]
+    assert [settings["data"]["init_args"]["root"] for settings in found] == ["d/cifar100", "d"] * 2
+    assert [settings["model"]["init_args"]["lr"] for settings in found] == [0.1, 0.1, 0.03, 0.03]
+    for settings in found:
+        assert settings["model"]["init_args"]["backbone"]["init_args"]["width"] == 20
+        assert (settings["seed_everything"], settings["runs"]) == (7, "r")
+        assert settings["trainer"]["limit_train_batches"] == 2
+
+
+def test_a_line_goes_on_where_a_run_was_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("digits", "--methods", "er", "--plugins", "none", "--seeds", "1", "2")
+    first, second = dry_run(*options, capsys=capsys)
+    checkpoints = Path("runs") / first.rpartition(" ")[2] / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "last.ckpt").touch()
+    assert dry_run(*options, capsys=capsys) == [f"{first} --ckpt_path last", second]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "table"),
+        (("table9",), "one of 'table1', 'table2', 'table3', 'table4', 'per_task', 'alpha_beta', 'digits'"),
+        (("table1", "--methods", "err"), "methods must be among lucir, icarl, bic, mnemonics, lodm, er, derpp"),
+        (("table1", "--buffers", "7"), "buffers must be among 200, 500, 2000, 5000, got 7"),
+        (("table1", "--datasets", "cifar10", "--buffers", "5000"), "must leave at least one cell"),
+        (("table1", "--seeds", "1", "1"), "seeds must differ from each other, got 1 more than once"),
+        (("table1", "--preset", "best"), "preset must be among paper, tuned, got best"),
+        (("table1", "--configs", "nowhere"), "configs must be a folder with a tuned.csv"),
+        (("table1", "--no_such"), "no_such"),
+        (("digits", "--jobs", "0"), "jobs must be positive, got 0"),
+        (("digits", "--runs", "file"), "runs must be a folder that can be made, got file"),
+        (("digits", "-o", "nowhere/table.md"), "output must be a file in an existing folder, got nowhere/table.md"),
+    ],
+)
+def test_mistakes_are_named(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").touch()
+    configs = [] if "--configs" in arguments else ["--configs", str(CONFIGS)]
+    assert main(["reproduce", *arguments, *configs]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert "Traceback" not in errors
+    assert errors.count("error: ") == 1
