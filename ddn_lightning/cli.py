@@ -3,11 +3,13 @@
 import errno
 import logging
 import shlex
+import signal
 import sys
 import warnings
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ddn_lightning.command import DDNCommand, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -56,6 +58,8 @@ def main(args: list[str] | None = None) -> int:
             raise
         print(f"error: {mistake}", file=sys.stderr)
         return 2
+    except SIGTERMException:  # before there was anything to save
+        return 128 + signal.SIGTERM
     except Interrupted as stop:
         return _say_how_to_go_on(stop, arguments)
     except KeyboardInterrupt:
@@ -73,7 +77,7 @@ def _say_how_to_go_on(stop: Interrupted, args: list[str]) -> int:
     if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
         return 0  # the first rank tells; Lightning would take this one for crashed and kill it
     kept = _without(_without(args, "--name"), "--ckpt_path")
-    command = shlex.join(["ddn", *kept, "--name", stop.checkpoint.parent.parent.name, "--ckpt_path", "last"])
+    command = shlex.join(["ddn", *kept, "--name", str(stop.run), "--ckpt_path", "last"])
     print(f"stopped by {stop.signal_name}, saved in {stop.checkpoint}; go on with\n{command}", file=sys.stderr)
     return int(stop.code or 0)
 

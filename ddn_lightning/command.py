@@ -1,10 +1,9 @@
 """LightningCLI for task sequences: run folders, results, resuming, and messages instead of tracebacks."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,19 +11,22 @@ from traceback import walk_tb
 from typing import Any, NoReturn
 
 import torch
+from jsonargparse.typing import NonNegativeFloat
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
 
-from ddn_lightning.callbacks.logged_curves import step_of
 from ddn_lightning.callbacks.progress import TaskProgressBar
 from ddn_lightning.callbacks.run_record import RunRecord
-from ddn_lightning.callbacks.save_progress import SaveProgress
+from ddn_lightning.callbacks.save_progress import LAST, SaveProgress
 from ddn_lightning.cli_messages import readable
 from ddn_lightning.curve_logger import CurveLogger
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.resume import CHECKPOINTS, last_checkpoint, read_checkpoint
+from ddn_lightning.resume import last_checkpoint, logged_until, read_checkpoint
+from ddn_lightning.run_folder import CHECKPOINTS, RunFolder
+from ddn_lightning.stop_signals import Interrupted, passing_on
 
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
 
@@ -42,13 +44,13 @@ class DDNParser(LightningArgumentParser):
 
 
 class DDNCommand(LightningCLI):
-    """LightningCLI for task sequences: run folders, results, the progress bar, and messages instead of tracebacks."""
+    """What ``ddn fit``, ``validate`` and ``test`` do beyond LightningCLI."""
 
-    run_folder: Path | None = None
-    is_new_folder = False
+    folder: RunFolder | None = None
     record: RunRecord | None = None
     resumed_folder: Path | None = None  # of the run to go on with
-    checkpoint_step: int | None = None
+    logged_until: int | None = None  # the step from which on its curves are logged anew
+    is_auto = False  # whether to start where there is nothing to go on from
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -62,12 +64,13 @@ class DDNCommand(LightningCLI):
             "--name",
             type=str | None,
             default=None,
-            help="Name of the run. Everything it leaves goes to the folder <runs>/<name>, which must be new. "
-            "Default: <method>-<data>-seed<seed>, with a number if that is taken.",
+            help="Name of the run. Everything it leaves goes to the folder <runs>/<name>, which must be new unless "
+            "--ckpt_path last or auto goes on with it. Default: <method>-<data>-seed<seed>, with a number if that is "
+            "taken.",
         )
         parser.add_argument(
             "--save_every_n_minutes",
-            type=float,
+            type=NonNegativeFloat,
             default=10.0,
             help="Minutes between two checkpoints within a task, besides those at task ends: "
             "<runs>/<name>/checkpoints/last.ckpt, from which --ckpt_path last goes on.",
@@ -78,24 +81,28 @@ class DDNCommand(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Check the checkpoint before anything is built. Unlike Lightning's, its values never replace given ones."""
         config = self.config[self.config.subcommand]
-        path = config.get("ckpt_path")
-        if path is None or path in ("best", "hpc"):
-            return
-        if path in ("last", "auto"):
-            name = config.name or _default_name(config)
-            found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
-            if found is None and path == "last":
-                raise ConfigurationError(
-                    f"ckpt_path is last, but there is no checkpoint in {config.runs}/{name}/{CHECKPOINTS}: choose the "
-                    "run by name, give a file, or let --ckpt_path auto start anew where nothing is to go on from"
-                )
-            if found is None:
-                config.ckpt_path = None
-                return
-            config.ckpt_path = str(found)
+        config.name = config.name or None
+        if config.get("ckpt_path") in ("last", "auto"):
+            config.ckpt_path = self._last_checkpoint(config)
+        if config.get("ckpt_path") is not None:
+            checkpoint = read_checkpoint(Path(config.ckpt_path), config.model.class_path.rpartition(".")[2])
+            self.logged_until = logged_until(checkpoint)
+
+    def _last_checkpoint(self, config: Any) -> str | None:
+        self.is_auto = config.ckpt_path == "auto" and self.config.subcommand == "fit"
+        if config.name is None and (self.is_auto or isinstance(config.seed_everything, bool)):
+            raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to go on with")
+        name = config.name or _default_name(config)
+        found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
+        if found is not None:
             self.resumed_folder = found.parent.parent
-        checkpoint = read_checkpoint(Path(config.ckpt_path), config.model.class_path.rpartition(".")[2])
-        self.checkpoint_step = step_of(checkpoint)
+            return str(found)
+        if not self.is_auto:
+            raise ConfigurationError(
+                f"ckpt_path is {config.ckpt_path}, but there is no checkpoint in {config.runs}/{name}/{CHECKPOINTS}: "
+                "choose the run by name, or give a file"
+            )
+        return None
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the run folder with its loggers and results, and the progress bar."""
@@ -104,39 +111,78 @@ class DDNCommand(LightningCLI):
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run:
-            self.run_folder = self._claim_run_folder(config)
-            self.record = RunRecord(self.run_folder, self._config_as_yaml())
+            self.folder = self._claim_folder(config)
+            self.record = RunRecord(self.folder.path, self._config_as_yaml())
             callbacks.append(self.record)
             if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
-                callbacks.append(SaveProgress(self.run_folder / CHECKPOINTS, config.save_every_n_minutes))
-            kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.run_folder)
+                callbacks.append(SaveProgress(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
+            kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)
         if config.trainer.logger in (None, True):
-            is_logged = self.run_folder is not None and not config.trainer.barebones
-            kwargs["logger"] = self._loggers() if is_logged else False
+            is_logged = self.folder is not None and not config.trainer.barebones
+            kwargs["logger"] = self._loggers(self.folder) if self.folder and is_logged else False
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
-        with self._no_folder_for_nothing():
+        with self._no_folder_for_nothing(), self._refusals_named():
             return super().instantiate_trainer(**kwargs)
 
     def fit(self, **kwargs: Any) -> None:
         """Train the whole sequence."""
-        with self._no_folder_for_nothing():
-            self.trainer.fit(**kwargs)
+        launcher = self.trainer.strategy.launcher
+        path = Path() if self.folder is None else self.folder.path
+        is_parent = isinstance(launcher, _MultiProcessingLauncher)
+        signals = passing_on(launcher.kill, path / CHECKPOINTS / LAST) if launcher and is_parent else nullcontext()
+        with self._no_folder_for_nothing(), self._refusals_named(), signals:
+            try:
+                self.trainer.fit(**kwargs)
+            except Interrupted as stop:
+                stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
+                raise
+            except SystemExit as error:
+                if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
+                    raise KeyboardInterrupt from error
+                raise
+        if self.folder is not None:
+            self.folder.unlock()
+
+    def validate(self, **kwargs: Any) -> None:
+        """Measure on the tasks seen."""
+        with self._refusals_named():
+            self.trainer.validate(**kwargs)
+
+    def test(self, **kwargs: Any) -> None:
+        """Measure on all tasks."""
+        with self._refusals_named():
+            self.trainer.test(**kwargs)
 
     @contextmanager
     def _no_folder_for_nothing(self) -> Iterator[None]:
-        """Remove the new run folder again if training fails before it has begun, and say why if that was refused."""
+        """Remove the new run folder again if training fails before it has begun."""
         try:
             yield
-        except BaseException as error:
-            has_begun = self.record is not None and self.record.has_begun
-            if self.is_new_folder and self.run_folder is not None and not has_begun:
-                shutil.rmtree(self.run_folder)
-            if isinstance(error, ValueError) and not has_begun and _modules_behind(error)[-1].startswith("lightning."):
-                raise ConfigurationError(str(error)) from error
-            if isinstance(error, RuntimeError | LookupError) and _was_raised_while_restoring(error):
+        except BaseException:
+            if self.folder is not None:
+                self.folder.unlock()
+                if self.record is None or not self.record.has_begun:
+                    self.folder.remove_if_new()
+            raise
+
+    @contextmanager
+    def _refusals_named(self) -> Iterator[None]:
+        """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
+        try:
+            yield
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+            if any(module.endswith(".checkpoint_connector") for module in modules):
+                reason = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
                 path = self.config[self.subcommand].ckpt_path
-                reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-                raise ConfigurationError(f"{path} is not a checkpoint of this run: {reason}") from error
+                raise ConfigurationError(
+                    f"{path} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
+                ) from error
+            has_begun = self.record is not None and self.record.has_begun
+            if isinstance(error, ValueError) and not has_begun and modules[-1].startswith("lightning."):
+                raise ConfigurationError(str(error)) from error
             raise
 
     def _config_as_yaml(self) -> str:
@@ -146,70 +192,34 @@ class DDNCommand(LightningCLI):
         config.ckpt_path = None
         return str(parser.dump(config, skip_unset=False))
 
-    def _loggers(self) -> list[Logger]:
+    def _loggers(self, folder: RunFolder) -> list[Logger]:
         """CSV always, TensorBoard where it is installed, both writing straight into the run folder."""
-        assert self.run_folder is not None
-        parent, name = self.run_folder.parent, self.run_folder.name
+        parent, name = folder.path.parent, folder.path.name
         loggers: list[Logger] = [CurveLogger(parent, name, version="")]
         if find_spec("tensorboard"):  # purge_step hides what an earlier start has logged after its checkpoint
-            purge_step = None if self.is_new_folder else self.checkpoint_step
+            purge_step = None if folder.is_new else self.logged_until
             loggers.append(TensorBoardLogger(parent, name, version="", purge_step=purge_step))
         return loggers
 
-    def _claim_run_folder(self, config: Any) -> Path:
-        """Make the folder now, so that two runs that start together cannot take the same one."""
+    def _claim_folder(self, config: Any) -> RunFolder:
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
-            return Path(os.environ.get(RUN_FOLDER_VARIABLE, config.runs))
+            return RunFolder(Path(os.environ.get(RUN_FOLDER_VARIABLE, config.runs)))
         if self.resumed_folder is not None:
-            return self.resumed_folder
-        try:
-            Path(config.runs).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"runs must be a folder that can be made, got {config.runs}: {error}") from error
-        default = _name_of(type(self.model).__name__, self.datamodule.name, torch.initial_seed())
-        folder = Path(config.runs) / (config.name or default)
-        number = 1
-        while not (is_new := _make_folder(folder)):
-            if config.name is None:
-                number += 1
-                folder = Path(config.runs) / f"{default}-{number}"
-            elif config.ckpt_path is not None and folder.resolve() in Path(config.ckpt_path).resolve().parents:
-                break  # goes on with the run that is there
-            else:
-                raise ConfigurationError(
-                    f"name must be new, but {folder} exists already: choose another one, delete the folder, or go on "
-                    "from one of its own checkpoints by ckpt_path"
-                )
-        self.is_new_folder = is_new
-        os.environ[RUN_FOLDER_VARIABLE] = str(folder)
+            folder = RunFolder(self.resumed_folder).locked()
+        else:
+            default_name = _name_of(type(self.model).__name__, self.datamodule.name, torch.initial_seed())
+            checkpoint = None if config.ckpt_path is None else Path(config.ckpt_path)
+            folder = RunFolder.make(Path(config.runs), config.name, default_name, checkpoint, self.is_auto)
+        os.environ[RUN_FOLDER_VARIABLE] = str(folder.path)
         return folder
 
 
-def _modules_behind(error: BaseException) -> list[str]:
-    """The modules that an error has come through, the one that raised it last."""
-    return [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
-
-
-def _was_raised_while_restoring(error: BaseException) -> bool:
-    return any(module.endswith(".checkpoint_connector") for module in _modules_behind(error))
-
-
 def _default_name(config: Any) -> str:
-    """The default name of a run before anything of it is built; a seed that is not fixed is left open."""
+    """The default name of a run before anything of it is built."""
     module, _, data = config.data.class_path.rpartition(".")
-    seed = config.seed_everything
-    is_fixed = isinstance(seed, int) and not isinstance(seed, bool)
     method = config.model.class_path.rpartition(".")[2]
-    return _name_of(method, getattr(import_module(module), data).name, seed if is_fixed else "*")
+    return _name_of(method, getattr(import_module(module), data).name, config.seed_everything)
 
 
-def _name_of(method: str, data: str, seed: int | str) -> str:
+def _name_of(method: str, data: str, seed: int) -> str:
     return f"{method}-{data}-seed{seed}".lower()
-
-
-def _make_folder(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return False
-    return True

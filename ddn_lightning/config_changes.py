@@ -5,6 +5,14 @@ from typing import Any
 import yaml
 
 COMPARED = ("model", "data", "seed_everything")
+COMPARED_OF_TRAINER = (
+    "precision",
+    "limit_train_batches",
+    "limit_val_batches",
+    "overfit_batches",
+    "devices",
+    "num_nodes",
+)
 KEPT = ("seed_everything",)  # a checkpoint brings its random streams along
 
 
@@ -14,19 +22,23 @@ def changes(before: str, now: str) -> list[str]:
     >>> changes("model: {class_path: ER, init_args: {lr: 0.1}}", "model: {class_path: ER, init_args: {lr: 0.2}}")
     ['model.lr is 0.2 from now on, as given (0.1 in the checkpoint)']
     """
-    old, new = (_flat(yaml.safe_load(text)) for text in (before, now))
+    old, new = (_flat(yaml.safe_load(text) or {}) for text in (before, now))
     lines = []
     for key in sorted(old.keys() | new.keys()):
         then, given = old.get(key), new.get(key)
-        if then != given and key.partition(".")[0] in COMPARED:
+        if then == given or not _is_compared(key):
+            continue
+        if key in KEPT:
+            lines.append(f"{key} stays {then}, the checkpoint's ({given} given)")
+        else:
             name = key.replace(".init_args", "")
-            is_kept = key in KEPT
-            lines.append(
-                f"{name} stays {then}, the checkpoint's ({given} given)"
-                if is_kept
-                else f"{name} is {given} from now on, as given ({then} in the checkpoint)"
-            )
+            lines.append(f"{name} is {given} from now on, as given ({then} in the checkpoint)")
     return lines
+
+
+def _is_compared(key: str) -> bool:
+    group, _, name = key.partition(".")
+    return group in COMPARED or (group == "trainer" and name in COMPARED_OF_TRAINER)
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

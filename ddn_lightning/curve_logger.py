@@ -35,7 +35,8 @@ class _CurveWriter(ExperimentWriter):
 
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)
-        self.rows = 0  # logged since the beginning of the run
+        self.metrics_keys, written = self._read()
+        self.rows = len(written)  # logged since the beginning of the run
 
     def log_metrics(self, metrics_dict: dict[str, float], step: int | None = None) -> None:
         """Record a row."""
@@ -44,11 +45,17 @@ class _CurveWriter(ExperimentWriter):
 
     def keep(self, rows: int) -> None:
         """Leave only the first rows of the file that is there, as an earlier start of the same run has written it."""
-        if not Path(self.metrics_file_path).is_file():
-            return
-        self.metrics_keys, kept = self._read(rows)
+        header, kept = self._read(rows)
         self.rows = len(kept)
-        self._write(kept)
+        self.metrics_keys = header if kept else []
+        if kept:
+            self._write(kept)
+        else:
+            Path(self.metrics_file_path).unlink(missing_ok=True)
+
+    def rows_before(self, step: int) -> int:
+        """How many rows there are of earlier steps."""
+        return sum((row.get("step") or "").isdecimal() and int(row["step"]) < step for row in self._read()[1])
 
     def _check_log_dir_exists(self) -> None:
         """Lightning's deletes the file here."""
@@ -57,7 +64,9 @@ class _CurveWriter(ExperimentWriter):
         self._write(self._read()[1])
 
     def _read(self, rows: int | None = None) -> tuple[list[str], list[dict[str, str]]]:
-        with open(self.metrics_file_path, newline="") as file:
+        if not Path(self.metrics_file_path).is_file():
+            return [], []
+        with open(self.metrics_file_path, newline="", errors="replace") as file:
             reader = csv.DictReader(file)
             kept = list(islice(reader, rows))
             return list(reader.fieldnames or ()), kept
@@ -68,7 +77,7 @@ class _CurveWriter(ExperimentWriter):
 
 def _as_csv(header: list[str], rows: list[dict[str, str]]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, header)
+    writer = csv.DictWriter(text, header, extrasaction="ignore")  # a row that was cut short may be anything
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

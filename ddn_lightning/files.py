@@ -1,9 +1,13 @@
 """Files that are there as a whole or not at all."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
 
 
 @contextmanager
@@ -27,3 +31,19 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file, as a whole."""
     with replacing(path) as partial:
         partial.write_text(text, newline="")
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock a file or folder for this process, until the descriptor is closed; ``None`` if another one has locked it.
+
+    Without effect on Windows.
+    """
+    if sys.platform == "win32":
+        return os.open(os.devnull, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

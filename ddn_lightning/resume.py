@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
+from ddn_lightning.callbacks.logged_curves import KEY as CURVES_KEY
 from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.methods.task_learner import CHECKPOINT_KEY
-
-CHECKPOINTS = "checkpoints"  # folder within a run's folder
+from ddn_lightning.run_folder import CHECKPOINTS
 
 
 def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:
     """The ``last.ckpt`` of a run; where its name is a default one, the newest among those with a number as well."""
-    folders = [*runs.glob(name), *runs.glob(f"{name}-[0-9]*")] if is_default else [runs / name]
+    folders = [runs / name, *(runs.glob(f"{name}-[0-9]*") if is_default else ())]
     found = [path for folder in folders if (path := folder / CHECKPOINTS / LAST).is_file()]
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
@@ -34,7 +34,14 @@ def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
         reason = str(error).partition("\n")[0]
         raise ConfigurationError(f"{path} is damaged, or is no checkpoint: {reason}") from error
     record = checkpoint.get(CHECKPOINT_KEY) if isinstance(checkpoint, dict) else None
-    if record is None or record["method"] != method:
-        found = "no checkpoint of ddn_lightning" if record is None else f"a checkpoint of {record['method']}"
+    saved_by = record.get("method") if isinstance(record, dict) else None
+    if saved_by != method:
+        found = "no checkpoint of ddn_lightning" if saved_by is None else f"a checkpoint of {saved_by}"
         raise ConfigurationError(f"ckpt_path must be a checkpoint of {method}, but {path} is {found}")
     return checkpoint
+
+
+def logged_until(checkpoint: dict[str, Any]) -> int | None:
+    """The first step whose values a checkpoint does not know as logged."""
+    curves = checkpoint.get(CURVES_KEY)
+    return curves.get("step") if isinstance(curves, dict) else None

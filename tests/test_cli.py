@@ -16,6 +16,7 @@ from PIL import Image
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli import main
 from ddn_lightning.cli_messages import class_names
+from ddn_lightning.run_folder import RunFolder
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SHORT = ["--trainer.limit_train_batches=2", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=false"]
@@ -257,12 +258,8 @@ def test_damaged_and_dangerous_checkpoints_are_named(capsys: pytest.CaptureFixtu
     del tampered["state_dict"]["head.weight"]
     torch.save(tampered, "tampered.ckpt")
     message = bad("--ckpt_path", "tampered.ckpt", capsys=capsys)
-    assert "tampered.ckpt is not a checkpoint of this run" in message
+    assert "tampered.ckpt does not fit: another network or distiller, or damaged" in message
     assert "head.weight" in message
-    tampered = torch.load(checkpoint, weights_only=True)
-    del tampered["optimizer_states"]
-    torch.save(tampered, "tampered.ckpt")
-    assert "tampered.ckpt is not a checkpoint of this run" in bad("--ckpt_path", "tampered.ckpt", capsys=capsys)
 
 
 def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +268,7 @@ def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys:
     capsys.readouterr()
     assert fit("--name", "mine", "--ckpt_path", "last", "--model.backbone.width", "3") == 2
     message = capsys.readouterr().err
-    assert "last.ckpt is not a checkpoint of this run" in message
+    assert "last.ckpt does not fit: another network or distiller, or damaged" in message
     assert "size mismatch" in message
     assert {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()} == before
 
@@ -280,9 +277,112 @@ def test_last_needs_a_checkpoint_and_auto_does_not(capsys: pytest.CaptureFixture
     message = "ckpt_path is last, but there is no checkpoint in runs/{}/checkpoints"
     assert message.format("mine") in bad("--name", "mine", "--ckpt_path", "last", capsys=capsys)
     assert message.format("er-digits-seed0") in bad("--ckpt_path", "last", capsys=capsys)
+    for last in (["auto"], ["last", "--seed_everything", "true"]):
+        assert f"ckpt_path {last[0]} needs --name" in bad("--ckpt_path", *last, capsys=capsys)
     for _ in range(2):  # starts, then goes on
         assert fit("--name", "mine", "--ckpt_path", "auto") == 0
+    assert "note: this run was finished already, nothing was left to train" in capsys.readouterr().err
     assert [path.name for path in Path("runs").iterdir()] == ["mine"]
+
+
+def test_auto_replaces_what_was_killed_before_its_first_checkpoint_and_nothing_else() -> None:
+    auto = ["--name", "mine", "--ckpt_path", "auto"]
+    folder = Path("runs/mine")
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml").write_text("old")
+    (folder / "metrics.csv").write_text("epoch,step,other\n0,1,2\n")
+    (folder / "checkpoints" / ".last.ckpt.partial").write_text("half")
+    assert fit(*auto) == 0
+    assert "other" not in (folder / "metrics.csv").read_text()
+    assert not (folder / "checkpoints" / ".last.ckpt.partial").exists()
+    for kept in ("results.json", "notes.txt", "checkpoints/step3.ckpt"):
+        (folder / "checkpoints" / "last.ckpt").unlink(missing_ok=True)
+        (folder / kept).write_text("mine")
+        assert fit(*auto) == 2
+        assert (folder / kept).read_text() == "mine"
+        (folder / kept).unlink()
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine", *STOPPED) == 0
+    folder = RunFolder(Path("runs/mine")).locked()
+    assert "runs/mine is in use" in bad("--name", "mine", "--ckpt_path", "last", capsys=capsys)
+    folder.unlock()
+    assert fit("--name", "mine", "--ckpt_path", "last") == 0
+
+
+def test_curves_go_on_after_a_resume_without_a_logger() -> None:
+    assert fit("--name", "whole") == 0
+    assert fit("--name", "mine", *STOPPED) == 0
+    unlogged = ["--trainer.logger=false", "--trainer.max_steps=10", "--save_every_n_minutes=0"]
+    assert fit("--name", "mine", "--ckpt_path", "last", *unlogged) == 0
+    assert fit("--name", "mine", "--ckpt_path", "last") == 0
+    texts = (Path(f"runs/{name}/metrics.csv").read_text() for name in ("whole", "mine"))
+    whole, mine = (list(csv.DictReader(text.splitlines())) for text in texts)
+    assert mine == [row for row in whole if not 5 <= int(row["step"]) < 10]
+
+
+def test_odd_names_and_places_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs").mkdir()
+    Path("runs/file").write_text("")
+    for name in ("file/below", "x" * 300):
+        assert f"name must give a folder that can be made, got runs/{name}" in bad("--name", name, capsys=capsys)
+    assert "runs/file must be a folder, but it is a file" in bad("--name", "file", capsys=capsys)
+    assert "save_every_n_minutes" in bad("--name", "mine", "--save_every_n_minutes=-1", capsys=capsys)
+    assert fit("--name", "[a] b/c", *STOPPED) == fit("--name", "[a] b/c", "--ckpt_path", "last") == 0
+
+
+def test_evaluating_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine") == 0
+    config = ["-c", "runs/mine/config.yaml"]
+    for options in (
+        ["--ckpt_path", "last", "--model.backbone.width", "3"],
+        ["--ckpt_path", "best"],
+        ["--ckpt_path", "auto", "--name", "other"],
+    ):
+        capsys.readouterr()
+        assert main(["test", *config, *options]) == 2
+        assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ("callbacks",),
+        ("callbacks", "ReservoirSampling"),
+        ("callbacks", "ReservoirSampling", "contents"),
+        ("callbacks", "RandomState", "ranks"),
+        ("callbacks", "RunRecord", "config"),
+        ("optimizer_states",),
+        ("loops",),
+        ("ddn_lightning",),
+        ("ddn_lightning", "sequence"),
+        ("ddn_lightning", "streams"),
+        ("logged_curves",),
+        ("logged_curves", "rows"),
+        ("state_dict", "_extra_state"),
+    ],
+)
+@pytest.mark.parametrize("spoiled", ["missing", "other"])
+def test_a_checkpoint_without_one_of_its_parts_is_refused(
+    part: tuple[str, ...], spoiled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit("--name", "mine", *STOPPED) == 0
+    capsys.readouterr()
+    checkpoint = torch.load("runs/mine/checkpoints/last.ckpt", weights_only=True)
+    *path, last = part
+    parent = checkpoint
+    for key in path:
+        parent = parent[key]
+    if spoiled == "missing":
+        del parent[last]
+    else:
+        parent[last] = "spoiled"
+    torch.save(checkpoint, "spoiled.ckpt")
+    if (part, spoiled) == (("logged_curves",), "missing"):  # as if there had been no logger
+        assert fit("--ckpt_path", "spoiled.ckpt") == 0
+    else:
+        bad("--ckpt_path", "spoiled.ckpt", capsys=capsys)
 
 
 def test_last_goes_on_with_the_newest_run_of_the_default_name() -> None:

@@ -39,18 +39,20 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
-def started_and_stopped(name: str, number: int, delay: float, *arguments: str) -> str | None:
+def started_and_stopped(name: str, number: int, delay: float, *arguments: str, to_all: bool = False) -> str | None:
     """What a run printed that was sent a signal some time after its first checkpoint; None if it was over by then."""
     process = start("--name", name, *arguments)
     while process.poll() is None and not Path(f"runs/{name}/checkpoints/last.ckpt").exists():
         time.sleep(0.01)
     time.sleep(delay)
-    process.send_signal(number)
+    if process.poll() is None:
+        os.killpg(process.pid, number) if to_all else process.send_signal(number)
     _, printed = process.communicate()
-    assert process.returncode in (0, -number, 128 + number), printed
+    assert process.returncode in (0, -signal.SIGKILL, 128 + number), printed
     return None if process.returncode == 0 else printed
 
 
@@ -126,15 +128,18 @@ def test_asked_to_stop_it_says_how_to_go_on_and_that_works() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("to_all", [True, False])  # as a terminal does, and as kill does
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_asked_to_stop_two_devices_stop_and_go_on_together(number: int) -> None:
-    devices = ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
-    assert main([*QUICKSTART, "--name", "undisturbed"]) == 0
-    printed = started_and_stopped("stopped", number, 0.5, *devices)
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_fork", "ddp_spawn"])
+def test_asked_to_stop_two_devices_stop_and_go_on_together(strategy: str, number: int, to_all: bool) -> None:
+    devices = ["--trainer.devices", "2", "--trainer.strategy", strategy, "--data.epochs_per_task", "6"]
+    assert main([*QUICKSTART, "--name", "undisturbed", "--data.epochs_per_task", "6"]) == 0
+    printed = started_and_stopped("stopped", number, 0.5, *devices, to_all=to_all)
     assert printed is not None
     assert "Traceback" not in printed
     assert "go on with" in printed
     resumed = start("--name", "stopped", "--ckpt_path", "last", *devices)
-    assert resumed.wait() == 0
+    resumed.communicate()
+    assert resumed.returncode == 0
     results = [json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("undisturbed", "stopped")]
     assert results[0]["accuracy_matrix"][:2] == results[1]["accuracy_matrix"][:2]

@@ -1,5 +1,6 @@
 """Lets a resumed run's logged curves go on without a gap or a double point."""
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -10,6 +11,21 @@ from ddn_lightning.curve_logger import CurveLogger
 KEY = "logged_curves"
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """How far the curves were.
+
+    Args:
+        rows: Rows that were logged.
+        step: The step to be logged next.
+        pending: Its values, if it was taken already.
+    """
+
+    rows: int
+    step: int
+    pending: dict[str, float]
+
+
 class LoggedCurves(Callback):
     """Notes in each checkpoint how far the curves of a :class:`CurveLogger` are; a resume cuts them back to that.
 
@@ -18,18 +34,17 @@ class LoggedCurves(Callback):
     """
 
     def __init__(self) -> None:
-        self._saved: dict[str, Any] | None = None
+        self._saved: _Saved | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Cut back, and log what the checkpoint brought along."""
         saved, self._saved = self._saved, None
-        if saved is None or not trainer.is_global_zero:
-            return
-        for logger in trainer.loggers:
+        for logger in trainer.loggers if trainer.is_global_zero else ():
             if isinstance(logger, CurveLogger):
-                logger.experiment.keep(saved["rows"])
-            if saved["pending"] and isinstance(logger, CurveLogger | TensorBoardLogger):
-                logger.log_metrics(saved["pending"], saved["step"])
+                curves = logger.experiment
+                curves.keep(curves.rows_before(trainer.global_step) if saved is None else saved.rows)
+            if saved is not None and saved.pending and isinstance(logger, CurveLogger | TensorBoardLogger):
+                logger.log_metrics(dict(saved.pending), saved.step)
                 logger.save()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -37,17 +52,13 @@ class LoggedCurves(Callback):
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CurveLogger)]
         if loggers and trainer.is_global_zero:
             step = trainer.fit_loop.epoch_loop._batches_that_stepped
-            checkpoint[KEY] = {"rows": loggers[0].experiment.rows, "step": step, "pending": _pending(trainer)}
+            checkpoint[KEY] = asdict(_Saved(loggers[0].experiment.rows, step, _pending(trainer)))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Remember until training starts."""
-        self._saved = checkpoint.get(KEY)
-
-
-def step_of(checkpoint: dict[str, Any]) -> int | None:
-    """The first step whose values a checkpoint does not know as logged."""
-    step: int | None = checkpoint.get(KEY, {}).get("step")
-    return step
+        if (saved := checkpoint.get(KEY)) is not None:
+            pending = {name: float(value) for name, value in saved["pending"].items()}
+            self._saved = _Saved(int(saved["rows"]), int(saved["step"]), pending)
 
 
 def _pending(trainer: Trainer) -> dict[str, float]:

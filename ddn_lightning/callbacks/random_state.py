@@ -39,8 +39,13 @@ class RandomState(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remember this rank's state until training starts."""
         rank, world_size = rank_and_world_size()
+        if not isinstance(state_dict["ranks"], list):
+            raise TypeError(f"expected the random states of all ranks as a list, got {state_dict['ranks']!r}")
         if len(state_dict["ranks"]) == world_size:
             self._to_restore = state_dict["ranks"][rank]
+            before = _current_state()
+            _restore(self._to_restore)  # for a moment, to notice now if it is damaged
+            _restore(before)
 
 
 def _current_state() -> dict[str, Any]:

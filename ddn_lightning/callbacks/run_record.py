@@ -35,25 +35,34 @@ class RunRecord(Callback):
         self.folder = folder
         self.config = config
         self.has_begun = False
-        self._config_before = config
+        self._changes: list[str] = []
         self._seconds_before = 0.0
         self._table: Table | None = None
-        self._started = time.monotonic()
+        self._started: float | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say what a resumed run is told otherwise than before."""
+        if trainer.is_global_zero:
+            for line in self._changes:
+                print(f"note: {line}", file=sys.stderr)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the configuration, now that everything else has proved to be in order; say how it differs."""
+        """Write the configuration, now that everything else has proved to be in order."""
         self._started = time.monotonic()
-        self.has_begun = True
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(self.folder / CONFIG_FILE, self.config)
-            for line in changes(self._config_before, self.config):
-                print(f"note: {line}", file=sys.stderr)
+
+    def on_train_batch_start(self, *_: object) -> None:
+        """From now on there is something to lose."""
+        self.has_begun = True
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the results."""
         if not trainer.is_global_zero or not isinstance(pl_module, ReplayMethod):
             return
+        if not self.has_begun:
+            print("note: this run was finished already, nothing was left to train", file=sys.stderr)
         results = {**results_of(pl_module, Forgetting.of(trainer)), "seconds": round(self._seconds, 1)}
         write_text(self.folder / "results.json", json.dumps(results, indent=2) + "\n")
         table = io.StringIO()
@@ -76,11 +85,11 @@ class RunRecord(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on counting."""
         self._seconds_before = state_dict["seconds"]
-        self._config_before = state_dict["config"]
+        self._changes = changes(state_dict["config"], self.config)
 
     @property
     def _seconds(self) -> float:
-        return self._seconds_before + time.monotonic() - self._started
+        return self._seconds_before + (0 if self._started is None else time.monotonic() - self._started)
 
 
 def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Saves often enough that nothing is lost, and when asked to stop."""
 
+import io
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import distributed
 
 from ddn_lightning.distributed import rank_and_world_size
-from ddn_lightning.errors import SavingError, check_not_negative
+from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.files import replacing
 from ddn_lightning.stop_signals import Interrupted, StopSignals
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from ddn_lightning.methods.base import ReplayMethod
 
 LAST = "last.ckpt"
-DUE = 1  # below every signal's number that stops a run, so that asking to stop goes first
 
 
 class SaveProgress(Checkpoint):
@@ -40,20 +41,43 @@ class SaveProgress(Checkpoint):
         self._stop = StopSignals()
         self._saved_at = time.monotonic()
 
+    @property
+    def path(self) -> Path:
+        """The checkpoint."""
+        return self.folder / LAST
+
+    @property
+    def best_model_path(self) -> str:
+        """What Lightning loads for ``ckpt_path="best"``: the last one, as there is no better in a task sequence."""
+        return str(self.path) if self.path.exists() else ""
+
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Agree on the folder, which the first rank chose."""
+        if not hasattr(type(pl_module), "sequence"):
+            raise ConfigurationError(f"SaveProgress needs a method such as ER, got {type(pl_module).__name__}")
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take over from Lightning's own handlers, which would act in the middle of a step."""
-        self._saved_at = time.monotonic()
         self._stop.listen()
+        if trainer.received_sigterm:
+            self._stop.note(signal.SIGTERM)
+            trainer._signal_connector.received_sigterm = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock. A resumed run has no sanity check."""
+        self._saved_at = time.monotonic()
+        self.on_sanity_check_start(trainer, pl_module)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
-        """Save if it is time to, or if the run is to stop. Nothing of this batch but the task's end is left to do."""
-        wanted = self._wanted(trainer)
-        if wanted > DUE or (wanted and not trainer.is_last_batch):  # else an evaluation follows, which can go along
-            self._save(trainer, wanted)
+        """Save if it is time to, or if training stops here."""
+        is_due, stop_signal = self._agree(trainer)
+        is_over = trainer.should_stop or 0 <= trainer.max_steps <= trainer.global_step
+        # what is due at an epoch's end is saved after its evaluation
+        if stop_signal or is_over or (is_due and not trainer.is_last_batch):
+            self._save(trainer)
+        if stop_signal:
+            raise Interrupted(stop_signal, self.path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
         """Save at a task's end, with its row of the accuracy matrix."""
@@ -61,41 +85,45 @@ class SaveProgress(Checkpoint):
             return  # cut short by max_steps or an early stop: Lightning counts the epoch as done, and it is not
         sequence = pl_module.sequence
         is_task_done = sequence.epochs_done % sequence.epochs_per_task == 0
-        wanted = self._wanted(trainer)
-        if wanted or is_task_done:
-            self._save(trainer, wanted)
+        is_due, stop_signal = self._agree(trainer)
+        if is_task_done or is_due or stop_signal or trainer.should_stop:
+            self._save(trainer)
+        if stop_signal:
+            raise Interrupted(stop_signal, self.path)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave signals to others again."""
-        self._stop.ignore()
+        self._stop.stop_listening()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave signals to others again."""
-        self._stop.ignore()
+        self._stop.stop_listening()
 
-    def _wanted(self, trainer: Trainer) -> int:
-        """Nothing (0), a checkpoint (``DUE``), or the number of the signal to stop by: the same on all ranks."""
-        rank, world_size = rank_and_world_size()
-        is_due = rank == 0 and time.monotonic() - self._saved_at >= 60 * self.every_n_minutes
-        wanted = self._stop.received or (DUE if is_due else 0)
+    def _agree(self, trainer: Trainer) -> tuple[bool, int]:
+        """Whether a checkpoint is due, and the number of the signal to stop by, or 0: the same on all ranks."""
+        is_due = time.monotonic() - self._saved_at >= 60 * self.every_n_minutes
+        _, world_size = rank_and_world_size()
         if world_size == 1:
-            return wanted
+            return is_due, self._stop.received
         # waits for the device, but so does Lightning in each step to agree on signals
-        agreed = torch.tensor(wanted, device=trainer.strategy.root_device)
+        agreed = torch.tensor([is_due, self._stop.received], device=trainer.strategy.root_device)
         distributed.all_reduce(agreed, distributed.ReduceOp.MAX)
-        return int(agreed)
+        is_due_anywhere, stop_signal = agreed.tolist()
+        return bool(is_due_anywhere), stop_signal
 
-    def _save(self, trainer: Trainer, wanted: int) -> None:
-        path = self.folder / LAST
-        try:
-            if trainer.is_global_zero:
-                with replacing(path) as partial:
-                    trainer.save_checkpoint(partial)
-            else:
-                trainer.save_checkpoint(path)  # takes part in gathering what is saved, and writes nothing
-        except OSError as error:
-            is_there = "the one before is intact" if path.exists() else "there is none yet"
-            raise SavingError(f"a checkpoint could not be written to {path}, {is_there}: {error}") from error
+    def _save(self, trainer: Trainer) -> None:
+        """Replace the checkpoint. Not by ``trainer.save_checkpoint``, which writes to the system's temporary folder."""
+        checkpoint = trainer._checkpoint_connector.dump_checkpoint()  # on all ranks: parts of it are gathered
+        failure = ""
+        if trainer.is_global_zero:
+            content = io.BytesIO()  # torch does not say why it cannot write a file
+            torch.save(checkpoint, content)
+            try:
+                with replacing(self.path) as partial:
+                    partial.write_bytes(content.getbuffer())
+            except OSError as error:
+                before = "the one before is intact" if self.path.exists() else "there is none yet"
+                failure = f"a checkpoint could not be written to {self.path}, {before}: {error}"
+        if failure := trainer.strategy.broadcast(failure):
+            raise SavingError(failure)
         self._saved_at = time.monotonic()
-        if wanted > DUE:
-            raise Interrupted(wanted, path)

@@ -178,9 +178,13 @@ class TaskSequence(LightningDataModule, ABC):
         """The test images of all tasks."""
         return self.test_dataloader()
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must agree on, and the seed of the data order, with which it goes on whatever its own."""
+    def record(self) -> dict[str, Any]:
+        """What a resumed run must agree on, and the seed of the data order, with which it goes on whatever its own.
+
+        The method keeps it in its checkpoint: Lightning would drop it silently for a data module of another class.
+        """
         return {
+            "name": self.name,
             "shuffle_seed": self._shuffle_seed,
             "task_classes": self.task_classes.tolist(),
             "epochs_per_task": self.epochs_per_task,
@@ -188,15 +192,15 @@ class TaskSequence(LightningDataModule, ABC):
             "drop_last": self.drop_last,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def go_on_from(self, record: dict[str, Any]) -> None:
         """Go on with the order of the run that saved the checkpoint; refuse to go on with another sequence."""
         is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
-        names = ("task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)
-        own = self.state_dict()
+        names = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)
+        own = self.record()
         for name in names:
-            if own[name] != state[name]:
-                raise ConfigurationError(f"{name} must be that of the checkpoint, {state[name]}, got {own[name]}")
-        self._shuffle_seed = state["shuffle_seed"]
+            if own[name] != record[name]:
+                raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
+        self._shuffle_seed = record["shuffle_seed"]
 
     def _split(self, train: bool) -> Samples:
         images, labels = self.load(train)
@@ -209,6 +213,11 @@ class TaskSequence(LightningDataModule, ABC):
             raise ConfigurationError(
                 "this Trainer has already run a fit, and a second one would train nothing: make a new Trainer (one fit "
                 "trains the whole task sequence)"
+            )
+        if trainer.val_check_interval != 1.0:
+            raise ConfigurationError(
+                f"val_check_interval must be left at 1.0, got {trainer.val_check_interval}: use "
+                "evaluate_every_n_epochs to measure accuracy within tasks"
             )
         epochs = self.num_tasks * self.epochs_per_task
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]

@@ -115,6 +115,9 @@ class ReservoirBuffer:
             raise ConfigurationError(
                 f"buffer_size is {self.buffer_size}, but the checkpoint's memory has {state['buffer_size']} slots"
             )
+        held = [len(content) for content in state["contents"].values()]
+        if any(number != min(state["seen"], self.buffer_size) for number in held or [0]):
+            raise ConfigurationError(f"the checkpoint's memory holds {held} of the {state['seen']} samples it has seen")
         self.seen = state["seen"]
         self.generator.set_state(state["generator"].cpu())
         self._fields = {}

@@ -236,6 +236,18 @@ class ReplayMethod(TaskLearner, ABC):
         if self.distiller is not None:
             self.distiller.begin_fit(self)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to train on from a checkpoint that lacks something: Lightning would do without it, and say nothing."""
+        super().on_load_checkpoint(checkpoint)
+        if self._trainer is None or self.trainer.state.fn != "fit":
+            return
+        carriers = [c for c in self.trainer.callbacks if isinstance(c, Forgetting | RandomState | ReservoirSampling)]  # type: ignore[attr-defined]
+        states = checkpoint.get("callbacks", {})
+        missing = [name for name in ("optimizer_states", "loops") if not checkpoint.get(name)]
+        missing += [carrier.state_key for carrier in carriers if not states.get(carrier.state_key)]
+        if missing:
+            raise ConfigurationError(f"this checkpoint cannot be trained on from: it lacks {', '.join(missing)}")
+
     def _enter_task(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the task before
         if self.distiller is not None:

@@ -181,6 +181,7 @@ class TaskLearner(LightningModule):
             "method": type(self).__name__,
             "num_classes": self.num_classes,
             "streams": self.streams.state_dict(),
+            "sequence": self.sequence.record(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -195,6 +196,8 @@ class TaskLearner(LightningModule):
                 f"expected a checkpoint for {self.num_classes} classes, got one for {record['num_classes']}"
             )
         self.streams.load_state_dict(record["streams"])
+        if self._trainer is not None:
+            self.sequence.go_on_from(record["sequence"])
 
     def _enter_task(self, task: int) -> None:
         self.task = task

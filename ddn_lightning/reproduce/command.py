@@ -132,7 +132,7 @@ def _execute(runs: Sequence[Run], executor: Executor) -> int:
             for event in executor.execute(runs, lambda: bool(stop.received)):
                 progress.show(event)
     finally:
-        stop.ignore()
+        stop.stop_listening()
     print(progress.summary(), file=sys.stderr)
     if stop.received:
         return 128 + stop.received

@@ -18,7 +18,7 @@ from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import check_positive
 from ddn_lightning.report.run_result import read_result
 from ddn_lightning.reproduce.plan import Run
-from ddn_lightning.resume import CHECKPOINTS
+from ddn_lightning.run_folder import CHECKPOINTS
 
 PROGRAM = (sys.executable, "-m", "ddn_lightning")
 QUIET = ("--trainer.enable_progress_bar", "false")  # nobody watches, and the log would be full of it

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec.implementations.local
 import pytest
 import torch
 from every_method import SlowEnding, build
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+from tiny import TinySequence
 from torch import distributed
 
 from ddn_lightning import ER, ConfigurationError, ReplayMethod, SaveProgress
@@ -59,8 +60,8 @@ def test_it_saves_when_it_is_time_and_at_each_tasks_end(
     steps = []
 
     class Noted(SaveProgress):
-        def _save(self, trainer: Trainer, wanted: int) -> None:
-            super()._save(trainer, wanted)
+        def _save(self, trainer: Trainer) -> None:
+            super()._save(trainer)
             steps.append(saved_step())
 
     fit(lambda: build(ER), enable_checkpointing=True, callbacks=[Noted(every_n_minutes=minutes)])
@@ -78,12 +79,12 @@ def kill() -> None:
 
 
 def kill_in_the_middle_of_writing() -> None:
-    def write(self: Any, data: bytes) -> None:
-        self.f.write(data[: len(data) // 2])
-        self.f.flush()
+    def write_bytes(self: Path, data: bytes) -> None:
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
         kill()
 
-    fsspec.implementations.local.LocalFileOpener.write = write
+    Path.write_bytes = write_bytes  # type: ignore[assignment,method-assign]
 
 
 def kill_before_replacing() -> None:
@@ -149,6 +150,42 @@ def test_a_second_ctrl_c_stops_at_once(fit: Callable[..., ReplayMethod]) -> None
     assert not isinstance(stop.value, Interrupted)
     assert saved_step() == 4
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning has set it to be ignored
+
+
+class StopEarly(Callback):
+    """As Lightning's Timer does."""
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.should_stop = trainer.global_step == 6
+
+
+@pytest.mark.parametrize("stop", [{"max_steps": 6}, {}])
+def test_a_stop_within_a_task_is_saved(fit: Callable[..., ReplayMethod], stop: dict[str, Any]) -> None:
+    trained(fit, *([] if stop else [StopEarly()]), every_n_minutes=1000, **stop)
+    assert saved_step() == 6
+    resumed = trained(fit, ckpt_path=LAST)
+    assert torch.equal(resumed.head.weight, trained(fit).head.weight)  # type: ignore[arg-type]
+
+
+def test_a_signal_in_the_sanity_check_stops_after_the_first_batch(fit: Callable[..., ReplayMethod]) -> None:
+    class Early(Callback):
+        def on_sanity_check_end(self, *_: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        trained(fit, Early(), every_n_minutes=1000, num_sanity_val_steps=1)
+    assert saved_step() == 1
+
+
+def test_lightning_finds_it_and_only_methods_take_it(
+    make_trainer: Callable[..., Trainer],
+) -> None:
+    trainer = make_trainer(enable_checkpointing=True, callbacks=[SaveProgress()])
+    trainer.fit(build(ER), TinySequence(batch_size=6))
+    measured = trainer.test(datamodule=TinySequence(batch_size=6), ckpt_path="best", verbose=False)
+    assert "test/average_accuracy" in measured[0]
+    with pytest.raises(ConfigurationError, match="needs a method such as ER, got BoringModel"):
+        make_trainer(enable_checkpointing=True, callbacks=[SaveProgress()]).fit(BoringModel())
 
 
 def test_signals_are_left_alone_outside_the_main_thread(fit: Callable[..., ReplayMethod]) -> None:

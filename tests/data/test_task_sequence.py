@@ -29,6 +29,11 @@ def er() -> ReplayMethod:
     return ER(small_net(), num_classes=6, buffer_size=10)
 
 
+def test_evaluations_within_an_epoch_are_refused(make_trainer: Callable[..., Trainer]) -> None:
+    with pytest.raises(ConfigurationError, match="val_check_interval must be left at 1.0, got 2"):
+        make_trainer(val_check_interval=2).fit(ER(small_net(), num_classes=6), TinySequence())
+
+
 def test_one_fit_trains_each_task_in_its_epochs_and_evaluates_the_tasks_seen(fit: Callable[..., ReplayMethod]) -> None:
     watch = Watch()
     fit(er, TinySequence(epochs_per_task=2, batch_size=5), callbacks=[watch])

@@ -183,6 +183,17 @@ def test_a_frozen_layer_stays_frozen_when_a_lost_row_is_measured(make_trainer: C
     assert method.backbone.layers[0].training
 
 
+def test_a_checkpoint_of_another_dataset_is_refused(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    class Other(TinySequence):
+        name = "other"
+
+    trainer = make_trainer()
+    trainer.fit(Finetune(small_net(), num_classes=6), TinySequence(batch_size=12))
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    with pytest.raises(ConfigurationError, match="name must be that of the checkpoint, tiny, got other"):
+        make_trainer().fit(Finetune(small_net(), num_classes=6), Other(batch_size=12), ckpt_path=tmp_path / "run.ckpt")
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -1,0 +1,97 @@
+"""The folder of a run: made before anything is built, locked while it is in use, removed if nothing came of it."""
+
+import os
+import shutil
+from pathlib import Path
+
+from ddn_lightning.callbacks.run_record import CONFIG_FILE
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.files import try_lock
+
+CHECKPOINTS = "checkpoints"
+LEFT_OVER = (CONFIG_FILE, "hparams.yaml", "metrics.csv", "events.out.tfevents", CHECKPOINTS)  # by a run killed early
+
+
+class RunFolder:
+    """A folder that one process at a time may write to.
+
+    Args:
+        path: Where it is.
+        is_new: Whether it was made for this run.
+    """
+
+    def __init__(self, path: Path, is_new: bool = False) -> None:
+        self.path = path
+        self.is_new = is_new
+        self._lock: int | None = None
+
+    @classmethod
+    def make(
+        cls, runs: Path, name: str | None, default_name: str, checkpoint: Path | None, is_auto: bool
+    ) -> "RunFolder":
+        """Make the folder now, so that two runs that start together cannot take the same one.
+
+        Args:
+            runs: Folder for the folders of all runs.
+            name: Name of the run; ``None`` for the default one, with a number if that is taken.
+            default_name: See ``name``.
+            checkpoint: What to start from: a run may go on from its own checkpoint.
+            is_auto: Whether what a run has left that was killed before its first checkpoint may be replaced.
+        """
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"runs must be a folder that can be made, got {runs}: {error}") from error
+        path = runs / (name or default_name)
+        number = 1
+        while not (is_new := _make(path)):
+            if name is None:
+                number += 1
+                path = runs / f"{default_name}-{number}"
+            elif checkpoint is not None and path.resolve() in checkpoint.resolve().parents:
+                break
+            elif is_auto and _is_abandoned(path):
+                cls(path).locked().unlock()
+                shutil.rmtree(path)
+            else:
+                raise ConfigurationError(
+                    f"name must be new, but {path} exists already: choose another one, delete the folder, or go on "
+                    "from its last checkpoint by --ckpt_path last"
+                )
+        return cls(path, is_new).locked()
+
+    def locked(self) -> "RunFolder":
+        """Keep other processes away."""
+        self._lock = try_lock(self.path)
+        if self._lock is None:
+            raise ConfigurationError(f"{self.path} is in use: another process is training this run")
+        return self
+
+    def unlock(self) -> None:
+        """Let others use it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def remove_if_new(self) -> None:
+        """Nothing came of it."""
+        if self.is_new:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _make(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise ConfigurationError(f"{path} must be a folder, but it is a file") from None
+        return False
+    except OSError as error:
+        raise ConfigurationError(f"name must give a folder that can be made, got {path}: {error}") from error
+    return True
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether there is nothing in a folder but what a run leaves that was killed before its first checkpoint."""
+    left = [entry.relative_to(path) for entry in path.rglob("*")]
+    return all(entry.parts[0].startswith(LEFT_OVER) for entry in left) and not any(e.suffix == ".ckpt" for e in left)
