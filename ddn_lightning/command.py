@@ -130,16 +130,16 @@ class DDNCommand(LightningCLI):
         path = Path() if self.folder is None else self.folder.path
         is_parent = isinstance(launcher, _MultiProcessingLauncher)
         signals = passing_on(launcher.kill, path / CHECKPOINTS / LAST) if launcher and is_parent else nullcontext()
-        with self._no_folder_for_nothing(), self._refusals_named(), signals:
-            try:
+        try:
+            with self._no_folder_for_nothing(), self._refusals_named(), signals:
                 self.trainer.fit(**kwargs)
-            except Interrupted as stop:
-                stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
-                raise
-            except SystemExit as error:
-                if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
-                    raise KeyboardInterrupt from error
-                raise
+        except Interrupted as stop:
+            stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
+            raise
+        except SystemExit as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
+                raise KeyboardInterrupt from error
+            raise
         if self.folder is not None:
             self.folder.unlock()
 
@@ -161,8 +161,7 @@ class DDNCommand(LightningCLI):
         except BaseException:
             if self.folder is not None:
                 self.folder.unlock()
-                if self.record is None or not self.record.has_begun:
-                    self.folder.remove_if_new()
+                self.folder.remove_if_unused()
             raise
 
     @contextmanager

@@ -73,9 +73,9 @@ class RunFolder:
             os.close(self._lock)
             self._lock = None
 
-    def remove_if_new(self) -> None:
-        """Nothing came of it."""
-        if self.is_new:
+    def remove_if_unused(self) -> None:
+        """Leave nothing behind if training has not begun, in whichever process."""
+        if self.is_new and not (self.path / CONFIG_FILE).exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
 

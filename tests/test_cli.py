@@ -3,6 +3,7 @@
 import csv
 import json
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -408,6 +409,32 @@ def test_a_resumed_run_says_which_values_count(capsys: pytest.CaptureFixture[str
     config = yaml.safe_load(Path("runs/mine/config.yaml").read_text())
     assert config["ckpt_path"] is None  # it repeats the run from the beginning
     assert json.loads(Path("runs/mine/results.json").read_text())["seed"] == 0
+
+
+STOPPER = """
+import os, signal
+from lightning.pytorch import Callback
+
+class Stopper(Callback):
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_step == 3 and trainer.global_rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_ranks_stop_together_and_go_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("stopper.py").write_text(STOPPER)
+    forked = ["--trainer.strategy=ddp_fork", "--trainer.devices=2"]
+    assert fit("--name", "whole") == 0
+    assert fit("--name", "mine", *forked, "--trainer.callbacks+=stopper.Stopper") == 128 + signal.SIGTERM
+    assert "--name mine --ckpt_path last" in capsys.readouterr().err
+    assert fit("--name", "mine", "--ckpt_path", "last", *forked) == 0
+    whole, mine = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("whole", "mine"))
+    assert whole["accuracy_matrix"] == mine["accuracy_matrix"]
 
 
 def test_a_full_disk_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,8 +57,7 @@ class LoggedCurves(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Remember until training starts."""
         if (saved := checkpoint.get(KEY)) is not None:
-            pending = {name: float(value) for name, value in saved["pending"].items()}
-            self._saved = _Saved(int(saved["rows"]), int(saved["step"]), pending)
+            self._saved = _Saved(int(saved["rows"]), int(saved["step"]), dict(saved["pending"]))
 
 
 def _pending(trainer: Trainer) -> dict[str, float]:

@@ -38,6 +38,7 @@ class SaveProgress(Checkpoint):
         check_not_negative(every_n_minutes=every_n_minutes)
         self.folder = Path(folder)
         self.every_n_minutes = every_n_minutes
+        self.best_model_path = ""  # what Lightning loads for "best"; there is no better one than the last
         self._stop = StopSignals()
         self._saved_at = time.monotonic()
 
@@ -45,11 +46,6 @@ class SaveProgress(Checkpoint):
     def path(self) -> Path:
         """The checkpoint."""
         return self.folder / LAST
-
-    @property
-    def best_model_path(self) -> str:
-        """What Lightning loads for ``ckpt_path="best"``: the last one, as there is no better in a task sequence."""
-        return str(self.path) if self.path.exists() else ""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Agree on the folder, which the first rank chose."""
@@ -126,4 +122,5 @@ class SaveProgress(Checkpoint):
                 failure = f"a checkpoint could not be written to {self.path}, {before}: {error}"
         if failure := trainer.strategy.broadcast(failure):
             raise SavingError(failure)
+        self.best_model_path = str(self.path)
         self._saved_at = time.monotonic()
