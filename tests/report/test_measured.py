@@ -6,14 +6,15 @@ from ddn_lightning.report.measured import measured_runs, measured_table
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 TEXT = """test_bed,method,plugin,options,seed,acc,fm,per_task,cpu_minutes,command
-small,er,none,,2,30,50,20 40,1.5,ddn fit 2
-small,er,none,,1,34,,28 40,2.5,ddn fit 1
-small,er,ddn,"alpha=1, beta=0",1,40,30,35 45,9,ddn fit 3
-large,er,none,,1,50,20,45 55,60,ddn fit 4
+small,er,none,,12,30,50,20 40,1.5,ddn fit 2
+small,er,none,,11,34,,28 40,2.5,ddn fit 1
+small,er,ddn,"alpha=1, beta=0",11,40,30,35 45,9,ddn fit 3
+large,er,none,,11,50,20,45 55,60,ddn fit 4
+large,er,none,,5,90,10,90 90,60,ddn fit 5
 """
 
 
-def test_runs_are_averaged_over_seeds() -> None:
+def test_runs_are_averaged_over_seeds_that_served_for_nothing_else() -> None:
     assert measured_table(measured_runs(TEXT)).splitlines()[2:] == [
         "| small | er | none |  | 32.00 ± 2.83 (2) | 50.00 (1) | 2.0 | `ddn fit 1` |",
         "| small | er | ddn | alpha=1, beta=0 | 40.00 (1) | 30.00 (1) | 9.0 | `ddn fit 3` |",
@@ -23,7 +24,7 @@ def test_runs_are_averaged_over_seeds() -> None:
 
 def test_rows_are_read_as_they_are_written() -> None:
     run = measured_runs(TEXT)[2]
-    assert (run.options, run.seed, run.acc, run.per_task) == ("alpha=1, beta=0", 1, 40.0, (35.0, 45.0))
+    assert (run.options, run.seed, run.acc, run.per_task) == ("alpha=1, beta=0", 11, 40.0, (35.0, 45.0))
     assert measured_runs(TEXT)[1].fm is None
 
 
