@@ -7,7 +7,6 @@ from importlib.resources import files
 
 from ddn_lightning.report.statistic import statistic
 
-
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them
 
 
@@ -69,8 +68,8 @@ def measured_runs(text: str | None = None) -> list[MeasuredRun]:
 def measured_table(runs: Sequence[MeasuredRun]) -> str:
     """Mean ± standard deviation (n) over the seeds as Markdown, with the command of each group's first seed.
 
-    Groups stand in the order of their first run; runs that served for choosing are left out, and without any others there
-    is no table.
+    Groups stand in the order of their first run; runs that served for choosing are left out, and without any others
+    there is no table.
     """
     runs = [run for run in runs if run.seed not in CHOOSING_SEEDS]
     if not runs:
