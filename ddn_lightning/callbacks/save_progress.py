@@ -54,16 +54,13 @@ class SaveProgress(Checkpoint):
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take over from Lightning's own handlers, which would act in the middle of a step."""
-        self._stop.listen()
-        if trainer.received_sigterm:
-            self._stop.note(signal.SIGTERM)
-            trainer._signal_connector.received_sigterm = False
+        """Listen from as early as possible."""
+        self._take_over_signals(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock. A resumed run has no sanity check."""
+        """Start the clock, and listen: a resumed run has no sanity check."""
         self._saved_at = time.monotonic()
-        self.on_sanity_check_start(trainer, pl_module)
+        self._take_over_signals(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
         """Save if it is time to, or if training stops here."""
@@ -94,6 +91,13 @@ class SaveProgress(Checkpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave signals to others again."""
         self._stop.stop_listening()
+
+    def _take_over_signals(self, trainer: Trainer) -> None:
+        """Replace Lightning's own handlers, which would act in the middle of a step."""
+        self._stop.listen()
+        if trainer.received_sigterm:
+            self._stop.note(signal.SIGTERM)
+            trainer._signal_connector.received_sigterm = False
 
     def _agree(self, trainer: Trainer) -> tuple[bool, int]:
         """Whether a checkpoint is due, and the number of the signal to stop by, or 0: the same on all ranks."""
