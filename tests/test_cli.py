@@ -1,8 +1,10 @@
 """The command line, run in this process."""
 
+import contextlib
 import csv
 import functools
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -409,14 +411,15 @@ def test_forked_ranks_stop_together_and_go_on(
     assert whole["accuracy_matrix"] == mine["accuracy_matrix"]
 
 
-def test_a_full_disk_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        assert fit("--name", "mine") == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    message = capsys.readouterr().err
+def test_a_full_disk_is_named() -> None:
+    child = os.fork()
+    if child == 0:  # the limit would hold for the log of the tests as well
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+        with open("printed.txt", "w") as file, contextlib.redirect_stderr(file):
+            code = fit("--name", "mine")
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    message = Path("printed.txt").read_text()
     assert "error: a checkpoint could not be written to runs/mine/checkpoints/last.ckpt, there is none yet" in message
     assert "Traceback" not in message
 
