@@ -125,7 +125,7 @@ def interrupted(runs: list[Run], number: signal.Signals) -> list[Event]:
     stop = StopSignals()
     stop.listen()
     events = list(make_executor(jobs=len(runs)).execute(runs, lambda: bool(stop.received)))
-    stop.ignore()
+    stop.stop_listening()
     sender.join()
     return events
 
@@ -162,7 +162,7 @@ def test_a_second_interrupt_kills_at_once() -> None:
     os.kill(os.getpid(), signal.SIGINT)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     executor._stop([process])
-    stop.ignore()
+    stop.stop_listening()
     assert process.returncode == -signal.SIGKILL
 
 
