@@ -30,10 +30,7 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 2 for a mistake in what was asked for."""
-    for chatty in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    for expected in EXPECTED_WARNINGS:
-        warnings.filterwarnings("ignore", message=expected)
+    _be_quiet()
     arguments = sys.argv[1:] if args is None else args
     try:
         if arguments[:1] == ["reproduce"]:
@@ -70,6 +67,14 @@ def main(args: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _be_quiet() -> None:
+    """Leave out what Lightning says to everyone."""
+    for chatty in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for expected in EXPECTED_WARNINGS:
+        warnings.filterwarnings("ignore", message=expected)
 
 
 def _say_how_to_go_on(stop: Interrupted, args: list[str]) -> int:

@@ -125,15 +125,20 @@ class Forgetting(TaskCallback):
 
     def _store_row(self, method: "ReplayMethod") -> dict[str, Tensor]:
         """Write the row just measured into the matrices; returns what they say now."""
-        measured = self.metric.compute()
-        method.accuracy_matrix[self.stage] = measured["class_il"][self.stage]
-        method.task_il_matrix[self.stage] = measured["task_il"][self.stage]
+        method.accuracy_matrix[self.stage], method.task_il_matrix[self.stage] = self._measured()
         return self.summary(method.accuracy_matrix)
+
+    def _measured(self) -> tuple[Tensor, Tensor]:
+        """The row just measured, class- and task-incremental."""
+        matrices = self.metric.compute()
+        # torchmetrics turns the matrix of a single task into a number
+        shape = self.metric.total.shape
+        rows = [matrices[name].reshape(shape)[self.stage] for name in ("class_il", "task_il")]
+        return rows[0], rows[1]
 
     def _row(self, split: str) -> dict[str, Tensor]:
         """The accuracies just measured, by the names under which they are logged."""
-        measured = self.metric.compute()
-        row, task_il_row = measured["class_il"][self.stage], measured["task_il"][self.stage]
+        row, task_il_row = self._measured()
         tasks = (~row.isnan()).nonzero().flatten().tolist()
         accuracies = {f"{split}/average_accuracy": row[tasks].mean(), f"{split}/task_il": task_il_row[tasks].mean()}
         return accuracies | {f"{split}/accuracy/task_{task + 1}": row[task] for task in tasks}

@@ -183,6 +183,12 @@ def test_a_frozen_layer_stays_frozen_when_a_lost_row_is_measured(make_trainer: C
     assert method.backbone.layers[0].training
 
 
+def test_a_single_task_is_a_sequence_too(fit: Callable[..., ReplayMethod]) -> None:
+    method = fit(lambda: ER(small_net(), num_classes=6), TinySequence(num_tasks=1, batch_size=12))
+    assert method.accuracy_matrix.shape == (1, 1)
+    assert method.accuracy_matrix.isfinite().all()
+
+
 def test_a_checkpoint_of_another_dataset_is_refused(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
     class Other(TinySequence):
         name = "other"
