@@ -103,7 +103,7 @@ class Forgetting(TaskCallback):
         self.epochs_evaluated = state_dict["epochs_evaluated"]
 
     def _make_up(self, trainer: Trainer, method: "ReplayMethod") -> None:
-        """Evaluate as Lightning does after an epoch, unless it resumes from a checkpoint on the epoch's last batch."""
+        """Do the evaluation that Lightning leaves out when it resumes from a checkpoint on an epoch's last batch."""
         limit = trainer.limit_val_batches
         every = method.sequence.evaluate_every_n_epochs
         epochs = method.sequence.epochs_done // every * every
