@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 
 from ddn_lightning.callbacks.run_record import CONFIG_FILE
+from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.files import try_lock
 
 CHECKPOINTS = "checkpoints"
-LEFT_OVER = (CONFIG_FILE, "hparams.yaml", "metrics.csv", "events.out.tfevents", CHECKPOINTS)  # by a run killed early
+LEFT_OVER = {CONFIG_FILE, "hparams.yaml", "metrics.csv", CHECKPOINTS, f"{CHECKPOINTS}/.{LAST}.partial"}
+TENSORBOARD = "events.out.tfevents."  # how the names of its files begin
 
 
 class RunFolder:
@@ -93,5 +95,5 @@ def _make(path: Path) -> bool:
 
 def _is_abandoned(path: Path) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was killed before its first checkpoint."""
-    left = [entry.relative_to(path) for entry in path.rglob("*")]
-    return all(entry.parts[0].startswith(LEFT_OVER) for entry in left) and not any(e.suffix == ".ckpt" for e in left)
+    names = [entry.relative_to(path).as_posix() for entry in path.rglob("*")]
+    return all(name in LEFT_OVER or name.startswith(TENSORBOARD) for name in names)

@@ -299,12 +299,14 @@ def test_auto_replaces_what_was_killed_before_its_first_checkpoint_and_nothing_e
     assert fit(*auto) == 0
     assert "other" not in (folder / "metrics.csv").read_text()
     assert not (folder / "checkpoints" / ".last.ckpt.partial").exists()
-    for kept in ("results.json", "notes.txt", "checkpoints/step3.ckpt"):
-        (folder / "checkpoints" / "last.ckpt").unlink(missing_ok=True)
+    for finished in ("accuracy_matrix.csv", "checkpoints/last.ckpt"):  # nothing but what is kept below is in the way
+        (folder / finished).unlink()
+    for kept in ("results.json", "notes.txt", "metrics.csv.bak", "checkpoints/step3.ckpt"):
         (folder / kept).write_text("mine")
         assert fit(*auto) == 2
         assert (folder / kept).read_text() == "mine"
         (folder / kept).unlink()
+    assert fit(*auto) == 0
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,7 +241,8 @@ class ReplayMethod(TaskLearner, ABC):
         super().on_load_checkpoint(checkpoint)
         if self._trainer is None or self.trainer.state.fn != "fit":
             return
-        carriers = [c for c in self.trainer.callbacks if isinstance(c, Forgetting | RandomState | ReservoirSampling)]  # type: ignore[attr-defined]
+        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+        carriers = [c for c in callbacks if isinstance(c, Forgetting | RandomState | ReservoirSampling)]
         states = checkpoint.get("callbacks", {})
         missing = [name for name in ("optimizer_states", "loops") if not checkpoint.get(name)]
         missing += [carrier.state_key for carrier in carriers if not states.get(carrier.state_key)]
