@@ -1,13 +1,45 @@
 """What we have measured ourselves, run by run, and the table that the README shows of it."""
 
 import csv
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
+from ddn_lightning.report.comparison import TITLES
+from ddn_lightning.report.paper import PAPER_TABLES, Cell, paper_table
 from ddn_lightning.report.statistic import statistic
 
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them
+HARD_CONTROL = "old_memory_weight=1"  # the same rehearsal as a distiller's, with hard labels
+
+
+@dataclass(frozen=True)
+class Group:
+    """What runs have in common that are averaged.
+
+    Args:
+        data: Dataset; where its images were resized, with their size, as ``cifar10@16``.
+        network: Network, such as ``ResNet18 width 20``.
+        setting: ``online`` or ``offline``.
+        buffer_size: Samples that the memory holds.
+        method: Method.
+        plugin: Plug-in, or ``none``.
+        options: Options by which runs of one method differ.
+    """
+
+    data: str
+    network: str
+    setting: str
+    buffer_size: int
+    method: str
+    plugin: str
+    options: str
+
+    @property
+    def test_bed(self) -> tuple[str, str, str, int]:
+        """What groups must have in common to be compared."""
+        return self.data, self.network, self.setting, self.buffer_size
 
 
 @dataclass(frozen=True)
@@ -15,10 +47,7 @@ class MeasuredRun:
     """One line of ``measured.csv``.
 
     Args:
-        test_bed: Data, network and setting.
-        method: Method.
-        plugin: Plug-in, or ``none``.
-        options: Options by which runs of one method differ.
+        group: What was run.
         seed: Seed.
         acc: Average accuracy in percent.
         fm: Forgetting in percent, or ``None`` where it means nothing.
@@ -27,21 +56,13 @@ class MeasuredRun:
         command: What repeats it.
     """
 
-    test_bed: str
-    method: str
-    plugin: str
-    options: str
+    group: Group
     seed: int
     acc: float
     fm: float | None
     per_task: tuple[float, ...]
     cpu_minutes: float
     command: str
-
-    @property
-    def group(self) -> tuple[str, str, str, str]:
-        """What runs must have in common to be averaged."""
-        return self.test_bed, self.method, self.plugin, self.options
 
 
 def measured_runs(text: str | None = None) -> list[MeasuredRun]:
@@ -50,10 +71,15 @@ def measured_runs(text: str | None = None) -> list[MeasuredRun]:
         text = (files("ddn_lightning.report") / "measured.csv").read_text(encoding="utf-8")
     return [
         MeasuredRun(
-            test_bed=row["test_bed"],
-            method=row["method"],
-            plugin=row["plugin"],
-            options=row["options"],
+            group=Group(
+                row["data"],
+                row["network"],
+                row["setting"],
+                int(row["buffer_size"]),
+                row["method"],
+                row["plugin"],
+                row["options"],
+            ),
             seed=int(row["seed"]),
             acc=float(row["acc"]),
             fm=float(row["fm"]) if row["fm"] else None,
@@ -66,23 +92,61 @@ def measured_runs(text: str | None = None) -> list[MeasuredRun]:
 
 
 def measured_table(runs: Sequence[MeasuredRun]) -> str:
-    """Mean ± standard deviation (n) over the seeds as Markdown, with the command of each group's first seed.
+    """Mean ± standard deviation (n) over the seeds as Markdown, beside the paper's, and the commands below.
 
-    Groups stand in the order of their first run; runs that served for choosing are left out, and without any others
-    there is no table.
+    The differences ``to`` others are in ACC, on the same seeds, with their standard error: to the method alone, and
+    to its control with the same rehearsal and hard labels. Groups stand in the order of their first run; runs that
+    served for choosing are left out, and without any others there is no table.
     """
     runs = [run for run in runs if run.seed not in CHOOSING_SEEDS]
     if not runs:
         return ""
+    groups = {run.group: [other for other in runs if other.group == run.group] for run in runs}
     lines = [
-        "| test bed | method | plug-in | options | ACC ↑ | FM ↓ | CPU minutes | command |",
-        "|---|---|---|---|---|---|---|---|",
+        "| data | network | setting | M | method | ACC ↑ | paper | FM ↓ | paper | to alone | to hard | CPU min |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for group in dict.fromkeys(run.group for run in runs):
-        members = [run for run in runs if run.group == group]
-        fm = statistic(run.fm for run in members)
+    for group, members in groups.items():
         minutes = statistic(run.cpu_minutes for run in members)
-        assert minutes is not None
-        cells = [*group, statistic(run.acc for run in members), "-" if fm is None else fm, f"{minutes.mean:.1f}"]
-        lines.append(f"| {' | '.join(map(str, cells))} | `{min(members, key=lambda run: run.seed).command}` |")
-    return "\n".join(lines) + "\n"
+        paper_acc, paper_fm = _paper_numbers(group)
+        cells = [
+            *group.test_bed,
+            _title(group),
+            statistic(run.acc for run in members),
+            paper_acc,
+            statistic(run.fm for run in members),
+            paper_fm,
+            paired_difference(members, groups.get(replace(group, plugin="none", options=""), [])),
+            paired_difference(members, groups.get(replace(group, plugin="none", options=HARD_CONTROL), [])),
+            None if minutes is None else f"{minutes.mean:.1f}",
+        ]
+        lines.append(f"| {' | '.join('-' if cell is None else str(cell) for cell in cells)} |")
+    commands = [min(members, key=lambda run: run.seed).command for members in groups.values()]
+    seeds = " ".join(map(str, sorted({run.seed for run in runs})))
+    fence = ["```bash", *commands, "```"]
+    return "\n".join([*lines, "", f"Seeds {seeds}; for each row's first seed:", "", *fence]) + "\n"
+
+
+def paired_difference(runs: Sequence[MeasuredRun], others: Sequence[MeasuredRun]) -> str | None:
+    """By how much the accuracy is above that of others on the same seeds: mean ± standard error (n).
+
+    ``None`` where there is nothing to compare with.
+    """
+    accuracies = {run.seed: run.acc for run in others}
+    differences = statistic(run.acc - accuracies[run.seed] for run in runs if run.seed in accuracies)
+    if differences is None or runs[0].group == others[0].group:
+        return None
+    error = "" if differences.std is None else f" ± {differences.std / math.sqrt(differences.n):.2f}"
+    return f"{differences.mean:+.2f}{error} ({differences.n})"
+
+
+def _title(group: Group) -> str:
+    title = " + ".join(TITLES.get(name, name) for name in (group.method, group.plugin) if name != "none")
+    return f"{title}, {group.options}" if group.options else title
+
+
+def _paper_numbers(group: Group) -> tuple[float | None, float | None]:
+    """The paper's for the cell that a group repeats: one with options of its own repeats none."""
+    cell = Cell(group.setting, group.data, group.buffer_size, group.method, group.plugin)
+    targets = [target for name in PAPER_TABLES for target in paper_table(name) if target.cell == cell]
+    return (targets[0].acc, targets[0].fm) if targets and not group.options else (None, None)

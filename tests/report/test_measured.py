@@ -2,30 +2,56 @@
 
 from pathlib import Path
 
-from ddn_lightning.report.measured import measured_runs, measured_table
+from ddn_lightning.report.measured import measured_runs, measured_table, paired_difference
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-TEXT = """test_bed,method,plugin,options,seed,acc,fm,per_task,cpu_minutes,command
-small,er,none,,12,30,50,20 40,1.5,ddn fit 2
-small,er,none,,11,34,,28 40,2.5,ddn fit 1
-small,er,ddn,"alpha=1, beta=0",11,40,30,35 45,9,ddn fit 3
-large,er,none,,11,50,20,45 55,60,ddn fit 4
-large,er,none,,5,90,10,90 90,60,ddn fit 5
+TEXT = """data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,cpu_minutes,command
+cifar10,ResNet18 width 20,online,200,er,none,,12,30,50,20 40,1.5,ddn fit 2
+cifar10,ResNet18 width 20,online,200,er,none,,11,34,,28 40,2.5,ddn fit 1
+cifar10,ResNet18 width 20,online,200,er,none,old_memory_weight=1,11,36,30,35 45,2,ddn fit 3
+cifar10,ResNet18 width 20,online,200,er,ddn,,11,40,30,35 45,9,ddn fit 4
+cifar10,ResNet18 width 20,online,200,er,ddn,,12,32,30,25 39,9,ddn fit 5
+cifar10,ResNet18 width 20,online,200,er,ddn,"alpha=1, beta=0",11,38,30,31 45,9,ddn fit 6
+cifar10@16,ResNet18 width 16,online,200,er,none,,11,50,20,45 55,60,ddn fit 7
+cifar10@16,ResNet18 width 16,online,200,er,none,,5,90,10,90 90,60,ddn fit 8
 """
 
 
 def test_runs_are_averaged_over_seeds_that_served_for_nothing_else() -> None:
-    assert measured_table(measured_runs(TEXT)).splitlines()[2:] == [
-        "| small | er | none |  | 32.00 ± 2.83 (2) | 50.00 (1) | 2.0 | `ddn fit 1` |",
-        "| small | er | ddn | alpha=1, beta=0 | 40.00 (1) | 30.00 (1) | 9.0 | `ddn fit 3` |",
-        "| large | er | none |  | 50.00 (1) | 20.00 (1) | 60.0 | `ddn fit 4` |",
+    lines = measured_table(measured_runs(TEXT)).splitlines()
+    bed = "| cifar10 | ResNet18 width 20 | online | 200 |"
+    assert lines[2:7] == [
+        f"{bed} ER | 32.00 ± 2.83 (2) | 36.05 | 50.00 (1) | 49.99 | - | -2.00 (1) | 2.0 |",
+        f"{bed} ER, old_memory_weight=1 | 36.00 (1) | - | 30.00 (1) | - | +2.00 (1) | - | 2.0 |",
+        f"{bed} ER + DDN | 36.00 ± 5.66 (2) | 41.93 | 30.00 ± 0.00 (2) | 35.28 | +4.00 ± 2.00 (2) | +4.00 (1) | 9.0 |",
+        f"{bed} ER + DDN, alpha=1, beta=0 | 38.00 (1) | - | 30.00 (1) | - | +4.00 (1) | +2.00 (1) | 9.0 |",
+        "| cifar10@16 | ResNet18 width 16 | online | 200 | ER | 50.00 (1) | - | 20.00 (1) | - | - | - | 60.0 |",
     ]
 
 
+def test_the_seeds_and_a_command_for_each_row_stand_below() -> None:
+    below = measured_table(measured_runs(TEXT)).partition("\n\n")[2]
+    assert below.startswith("Seeds 11 12;")
+    assert [line for line in below.splitlines() if line.startswith("ddn fit")] == [
+        f"ddn fit {i}" for i in (1, 3, 4, 6, 7)
+    ]
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    runs = measured_runs(TEXT)
+    assert paired_difference(runs[3:5], runs[:2]) == "+4.00 ± 2.00 (2)"  # 40 - 34 and 32 - 30
+    assert paired_difference(runs[:2], runs[:2]) is None  # nothing is compared with itself
+    assert paired_difference(runs[4:5], runs[2:3]) is None  # no seed in common
+
+
 def test_rows_are_read_as_they_are_written() -> None:
-    run = measured_runs(TEXT)[2]
-    assert (run.options, run.seed, run.acc, run.per_task) == ("alpha=1, beta=0", 11, 40.0, (35.0, 45.0))
+    run = measured_runs(TEXT)[5]
+    assert (run.group.options, run.seed, run.acc, run.per_task) == ("alpha=1, beta=0", 11, 38.0, (31.0, 45.0))
     assert measured_runs(TEXT)[1].fm is None
+
+
+def test_without_runs_to_report_there_is_no_table() -> None:
+    assert measured_table([run for run in measured_runs(TEXT) if run.seed == 5]) == ""
 
 
 def test_the_readme_shows_what_was_measured() -> None:
