@@ -72,6 +72,10 @@ class BilevelDistiller(LabelDistiller):
         """The batch of the virtual step: a draw from the running memory."""
         return method.draw_memory(generator=method.streams[DRAWS])
 
+    def labels_to_learn(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """The labels of the virtual step: by default those that the classifier gets, by :meth:`soft_labels`."""
+        return self.soft_labels(samples, probabilities)
+
     def inner_loss(self, logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
         """What the virtual step descends: hard labels plus ``alpha`` times soft ones."""
         return cross_entropy(logits, samples) + self.alpha * soft_cross_entropy(logits, samples, labels)
@@ -102,7 +106,7 @@ class BilevelDistiller(LabelDistiller):
 
     def _inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
         with torch.set_grad_enabled(learn):
-            labels = self.soft_labels(inner, logits.detach().softmax(dim=1))
+            labels = self.labels_to_learn(inner, logits.detach().softmax(dim=1))
         return self.inner_loss(logits, inner, labels)
 
     def _look_ahead(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> LookAhead:
@@ -135,7 +139,7 @@ class BilevelDistiller(LabelDistiller):
         if taken is None:  # the mode does without, but whoever looks wants to know where a step would lead
             loss = partial(self._inner_loss, inner, learn=False)
             taken = hypergradient.virtual_step(network, inner, loss, outer, method.current_lr)
-        labels = self.soft_labels(inner, look_ahead.logits.softmax(dim=1))
+        labels = self.labels_to_learn(inner, look_ahead.logits.softmax(dim=1))
         is_new = method.is_seen_class & ~self.is_old_class
         terms = {
             "inner_loss": self._inner_loss(inner, look_ahead.logits, learn=False),

@@ -1,7 +1,7 @@
 """Data-Distill-Net: a small hypernetwork that makes the soft labels of replayed samples."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,12 @@ class DataDistillNet(BilevelDistiller):
     with p the network's current prediction and G_old the copy of G at the end of the task before. G is trained from the
     first task on by :class:`BilevelDistiller`, and used from the second on.
 
+    G_old is for the classifier only: G is trained on the labels that it makes alone, as Algorithm 2 has them. Trained
+    as a tenth of the mixture it learns to outweigh the other nine, and is a bad G_old for the next task: the mixture's
+    labels were then worse for the outer loss than uniform ones.
+
     Args:
         beta: Weight of G_old.
-        label_form: How G's outputs become a label: ``halves`` as above, with a softmax; ``softmax_of_sum`` adds the
-            hard label to the outputs before the softmax; ``sigmoid`` takes sigmoids instead and normalises at the end.
         hidden_dim: Size of G's two hidden layers.
         **kwargs: Arguments of :class:`BilevelDistiller`.
     """
@@ -37,7 +39,6 @@ class DataDistillNet(BilevelDistiller):
     def __init__(
         self,
         beta: float = 0.9,
-        label_form: Literal["halves", "softmax_of_sum", "sigmoid"] = "halves",
         hidden_dim: int = 200,
         **kwargs: Any,
     ) -> None:
@@ -46,7 +47,6 @@ class DataDistillNet(BilevelDistiller):
             raise ConfigurationError(f"beta must be between 0 and 1, got {beta}")
         check_positive(hidden_dim=hidden_dim)
         self.beta = beta
-        self.label_form = label_form
         self.hidden_dim = hidden_dim
         self.snapshots = 0  # how often G_old was taken
 
@@ -63,20 +63,14 @@ class DataDistillNet(BilevelDistiller):
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by Eq. 8; while there is no G_old, by G alone."""
-        hard = one_hot(samples, probabilities)
-        labels = self._labels_of(self.generator_net, probabilities, hard)
+        labels = self.generator_net(probabilities).softmax(dim=1)
         if self.snapshots:
-            old_labels = self._labels_of(self.old_generator_net, probabilities, hard)
-            labels = (1 - self.beta) * labels + self.beta * old_labels
-        if self.label_form == "softmax_of_sum":
-            return labels
-        return (labels + hard) / (labels + hard).sum(dim=1, keepdim=True)
+            labels = (1 - self.beta) * labels + self.beta * self.old_generator_net(probabilities).softmax(dim=1)
+        return _with_hard_labels(labels, samples)
 
-    def _labels_of(self, generator_net: nn.Module, probabilities: Tensor, hard: Tensor) -> Tensor:
-        outputs: Tensor = generator_net(probabilities)
-        if self.label_form == "sigmoid":
-            return outputs.sigmoid()
-        return (outputs + hard if self.label_form == "softmax_of_sum" else outputs).softmax(dim=1)
+    def labels_to_learn(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """Labels by G alone."""
+        return _with_hard_labels(self.generator_net(probabilities).softmax(dim=1), samples)
 
     def configure_optimizer(self) -> torch.optim.Optimizer:
         """Adam on G."""
@@ -94,6 +88,12 @@ class DataDistillNet(BilevelDistiller):
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Whether there is a G_old."""
         self.snapshots = state["snapshots"]
+
+
+def _with_hard_labels(labels: Tensor, samples: Samples) -> Tensor:
+    """Both added and normalised, so that half of a label is the hard one."""
+    both = labels + one_hot(samples, labels)
+    return both / both.sum(dim=1, keepdim=True)
 
 
 def _multilayer_perceptron(num_classes: int, hidden_dim: int) -> nn.Sequential:
