@@ -1,10 +1,19 @@
 """What we have measured, and that the README shows exactly that."""
 
+import re
+import shlex
 from pathlib import Path
 
+import pytest
+
+from ddn_lightning.cli import main
 from ddn_lightning.report.measured import measured_runs, measured_table, paired_difference
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+COMMANDS = {
+    re.sub(r" --seed_everything \d+| --trainer.log_every_n_steps 50", "", run.command) for run in measured_runs()
+}
 TEXT = """data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,cpu_minutes,command
 cifar10,ResNet18 width 20,online,200,er,none,,12,30,50,20 40,1.5,ddn fit 2
 cifar10,ResNet18 width 20,online,200,er,none,,11,34,,28 40,2.5,ddn fit 1
@@ -65,3 +74,13 @@ def test_each_measured_run_is_there_once_and_adds_up() -> None:
     assert len({(run.group, run.seed) for run in runs}) == len(runs)
     for run in runs:
         assert abs(sum(run.per_task) / len(run.per_task) - run.acc) < 0.02, run
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_each_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    program, *arguments = shlex.split(command)
+    assert program == "ddn"
+    with pytest.raises(SystemExit) as stopped:
+        main([*arguments, "--print_config"])
+    assert not stopped.value.code

@@ -1,0 +1,27 @@
+"""Labels that were measured and not kept."""
+
+import torch
+
+from ddn_lightning.distill.data_distill_net import DataDistillNet
+from ddn_lightning.distill.other_readings import OwnPrediction, WithinMixture
+from ddn_lightning.samples import Samples
+
+
+def test_g_old_takes_part_in_training_only_within_the_mixture() -> None:
+    samples, p = Samples(torch.zeros(4, 1), torch.arange(4)), torch.randn(4, 6).softmax(1)
+    for reading, is_mixed in ((WithinMixture, True), (DataDistillNet, False)):
+        distiller = reading(beta=0.9)
+        distiller.build(6, 10)
+        distiller.snapshot()
+        with torch.no_grad():
+            distiller.generator_net[0].weight.mul_(3)
+        learned, given = distiller.labels_to_learn(samples, p), distiller.soft_labels(samples, p)
+        assert torch.equal(learned, given) == is_mixed
+
+
+def test_the_own_prediction_is_shared_out_among_the_old_classes() -> None:
+    distiller = OwnPrediction()
+    distiller.build(4, 10)
+    distiller.begin_task(torch.tensor([True, True, False, False]))
+    labels = distiller.soft_labels(Samples(torch.zeros(1, 1), torch.tensor([1])), torch.tensor([[0.3, 0.1, 0.5, 0.1]]))
+    assert torch.allclose(labels, torch.tensor([[0.375, 0.625, 0.0, 0.0]]))  # half of 0.75 and 0.25, half of 0 and 1
