@@ -25,6 +25,7 @@ from ddn_lightning.distill.label_smoothing import LabelSmoothing
 from ddn_lightning.distill.learned_labels import LearnedLabels
 from ddn_lightning.distill.random_labels import RandomLabels
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
 from ddn_lightning.methods.cls_er import CLSER
@@ -53,6 +54,7 @@ __all__ = [
     "DERPlusPlus",
     "DataDistillNet",
     "DistillNetSnapshot",
+    "ExemplarSet",
     "Finetune",
     "Forgetting",
     "ImageTransform",
