@@ -28,12 +28,16 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.bic import BiC
 from ddn_lightning.methods.cls_er import CLSER
 from ddn_lightning.methods.derpp import DERPlusPlus
 from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.er_ace import ERACE
+from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.finetune import Finetune
+from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
+from ddn_lightning.methods.lucir import LUCIR
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.resnet18 import ResNet18
@@ -46,17 +50,21 @@ __all__ = [
     "CLSER",
     "ER",
     "ERACE",
+    "LUCIR",
     "AccuracyMatrix",
     "Backbone",
+    "BiC",
     "BilevelDistiller",
     "ConfigurationError",
     "CurveLogger",
     "DERPlusPlus",
     "DataDistillNet",
     "DistillNetSnapshot",
+    "ExemplarMethod",
     "ExemplarSet",
     "Finetune",
     "Forgetting",
+    "ICaRL",
     "ImageTransform",
     "Joint",
     "LabelDistiller",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.descent import descend
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, one_hot, soft_cross_entropy
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
@@ -125,11 +126,7 @@ class BilevelDistiller(LabelDistiller):
     def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
             group["lr"] = self.lr
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        gradients = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
-        for parameter, gradient in zip(parameters, sum_across_ranks(gradients), strict=True):
-            parameter.grad = gradient
-        optimizer.step()
+        descend(value, optimizer)
 
     @torch.no_grad()
     def _log(self, method: "ReplayMethod", inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:

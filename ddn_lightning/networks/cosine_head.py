@@ -12,14 +12,24 @@ class CosineHead(nn.Module):
         feature_dim: Size of the features.
         num_classes: Number of classes.
         scale: What the cosines are multiplied by.
+        learn_scale: Whether the scale is a parameter, or stays as it is.
     """
 
-    def __init__(self, feature_dim: int, num_classes: int, scale: float) -> None:
+    scale: float | nn.Parameter
+
+    def __init__(self, feature_dim: int, num_classes: int, scale: float, learn_scale: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_classes, feature_dim))
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as nn.Linear does
-        self.scale = scale
+        self.scale = nn.Parameter(torch.tensor(float(scale))) if learn_scale else scale
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (batch, num_classes)."""
-        return self.scale * functional.linear(functional.normalize(features), functional.normalize(self.weight))
+        return self.scale * self.cosines(features)
+
+    def cosines(self, features: Tensor, is_frozen: Tensor | None = None) -> Tensor:
+        """Cosines (batch, num_classes), without a gradient for the weights of frozen classes."""
+        weight: Tensor = self.weight
+        if is_frozen is not None:
+            weight = torch.where(is_frozen[:, None], weight.detach(), weight)
+        return functional.linear(functional.normalize(features), functional.normalize(weight))

@@ -1,0 +1,168 @@
+"""BiC: distil the past, then correct the bias towards new classes by two numbers."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.memory.exemplars import rank_in_class
+from ddn_lightning.methods.base import ReplayLoss
+from ddn_lightning.methods.exemplar_method import ExemplarMethod
+from ddn_lightning.random_streams import generator_for
+from ddn_lightning.samples import Samples, concatenate, cross_entropy
+from ddn_lightning.stage_progress import track
+
+EXEMPLARS, CORRECTION = "exemplars", "bias correction"
+
+
+class BiC(ExemplarMethod):
+    """BiC (Wu et al., CVPR 2019, https://arxiv.org/abs/1905.13260).
+
+    From the second task on, a few samples of each class are held out from training. The network learns the labels and,
+    on old classes, the corrected outputs of the last task's network. Then it stands still, and the held-out samples say
+    by which scale and shift the outputs of the new classes have to be corrected. Exemplars are chosen at random.
+
+    Args:
+        held_out_fraction: Part of each old class's exemplars that is held out, at least one where there are two; of
+            each new class as many are. Balanced over classes as in the paper.
+        distillation_weight: Weight of distillation against that of the labels: ``paper`` for the part of the classes
+            that is old, ``lineage`` for one over the number of tasks, as in the code that the DDN paper builds on.
+        temperature: What outputs are divided by for distillation.
+        correction_epochs: Passes over the held-out samples to learn the correction.
+        correction_lr: Learning rate of Adam for it.
+        **kwargs: Arguments of :class:`ExemplarMethod`.
+    """
+
+    correction_scale: Tensor  # (num_classes), one but for the classes of the last task
+    correction_shift: Tensor  # (num_classes)
+
+    def __init__(
+        self,
+        *args: Any,
+        held_out_fraction: float = 0.1,
+        distillation_weight: Literal["paper", "lineage"] = "paper",
+        temperature: float = 2.0,
+        correction_epochs: int = 250,
+        correction_lr: float = 1e-3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if not 0 <= held_out_fraction < 1:
+            raise ConfigurationError(f"held_out_fraction must be at least 0 and below 1, got {held_out_fraction}")
+        check_positive(temperature=temperature, correction_lr=correction_lr)
+        check_not_negative(correction_epochs=correction_epochs)
+        self.held_out_fraction = held_out_fraction
+        self.distillation_weight = distillation_weight
+        self.temperature = temperature
+        self.correction_epochs = correction_epochs
+        self.correction_lr = correction_lr
+        self.register_buffer("correction_scale", torch.ones(self.num_classes))
+        self.register_buffer("correction_shift", torch.zeros(self.num_classes))
+
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """Cross-entropy with the labels, and with the softened outputs of the last task's network over old classes."""
+        logits = self(current.images)
+        loss = cross_entropy(self.masked(logits), current)
+        if self.is_distilling:
+            weight = self._distillation_share
+            loss = (1 - weight) * loss + weight * self.temperature**2 * self._distillation(logits, current)
+        return ReplayLoss(loss, logits)
+
+    @property
+    def _distillation_share(self) -> Tensor | float:
+        if self.distillation_weight == "lineage":
+            return 1 / self.tasks_seen
+        return self.is_old_class.sum() / self.is_seen_class.sum()
+
+    def _distillation(self, logits: Tensor, current: Samples) -> Tensor:
+        def among_old(outputs: Tensor) -> Tensor:
+            return outputs.masked_fill(~self.is_old_class, torch.finfo(outputs.dtype).min) / self.temperature
+
+        targets = among_old(self.corrected(self.old_outputs(current.images))).softmax(dim=1)
+        log_probabilities = among_old(logits).log_softmax(dim=1).masked_fill(~self.is_old_class, 0)
+        return current.mean(-(targets * log_probabilities).sum(dim=1))
+
+    def corrected(self, logits: Tensor) -> Tensor:
+        """Outputs without the bias towards the classes of the last task that has ended."""
+        return self.correction_scale * logits + self.correction_shift
+
+    def class_scores(self, images: Tensor) -> Tensor:
+        """Corrected outputs; while a task is under way its correction is not known, and they are as they are."""
+        logits = self(images)
+        return self.masked(self.corrected(logits) if self.is_between_tasks else logits)
+
+    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """The task's data and the exemplars, but for those held out."""
+        samples = super().stream(sequence, epoch)
+        return samples[~self._is_held_out(samples, epoch // sequence.epochs_per_task)]
+
+    def setup(self, stage: str) -> None:
+        """For a fit, begin without a correction."""
+        super().setup(stage)
+        if stage == "fit":
+            self.correction_scale = torch.ones_like(self.correction_scale)
+            self.correction_shift = torch.zeros_like(self.correction_shift)
+
+    def end_task(self) -> None:
+        """Learn the correction, choose exemplars and keep the network."""
+        if self.is_distilling:
+            self._learn_correction()
+        super().end_task()
+
+    def ranked(self, samples: Samples, number: int) -> Samples:
+        """In random order."""
+        return samples[torch.randperm(len(samples), generator=self.streams[EXEMPLARS])]
+
+    def _is_held_out(self, samples: Samples, task: int) -> Tensor:
+        """Equally many random samples of each class, always the same ones throughout a task."""
+        if not len(self.exemplars):
+            return torch.zeros(len(samples), dtype=torch.bool)
+        share = int(self.exemplars.samples.labels.bincount().max())
+        number = min(max(round(self.held_out_fraction * share), 1), share - 1)
+        order = torch.randperm(len(samples), generator=generator_for(self.streams.seed, f"held out of task {task}"))
+        order = order[samples.labels[order].argsort(stable=True)]
+        is_held_out = torch.zeros(len(samples), dtype=torch.bool)
+        is_held_out[order[rank_in_class(samples.labels[order]) < number]] = True
+        return is_held_out
+
+    def _learn_correction(self) -> None:
+        """Fit scale and shift of the new classes. On all ranks alike, as all have all outputs."""
+        self.correction_scale = torch.ones_like(self.correction_scale)
+        self.correction_shift = torch.zeros_like(self.correction_shift)
+        samples = concatenate([self.sequence.training_samples(self.task), self.exemplars.samples])
+        samples = samples[self._is_held_out(samples, self.task)]
+        if not len(samples):
+            return
+        logits = self.masked(self.outputs_of(self.network, samples))
+        is_new = self.is_seen_class & ~self.is_old_class
+        batches = self._batches(len(samples))
+        learned = learn_correction(logits, samples.labels.to(logits.device), is_new, batches, self.correction_lr)
+        self.correction_scale[is_new], self.correction_shift[is_new] = learned
+
+    def _batches(self, size: int) -> Iterator[Tensor]:
+        for _ in track(self.trainer, self.correction_epochs, "correcting the bias"):
+            order = torch.randperm(size, generator=self.streams[CORRECTION])
+            yield from torch.split(order.to(self.device), self.replay_batch_size)
+
+
+def learn_correction(logits: Tensor, labels: Tensor, is_new: Tensor, batches: Iterable[Tensor], lr: float) -> Tensor:
+    """The scale and shift of the new classes' outputs with the lowest cross-entropy, by Adam from 1 and 0.
+
+    Args:
+        logits: Outputs (samples, num_classes) of a network that stands still.
+        labels: Class of each sample.
+        is_new: Which classes to correct (num_classes).
+        batches: Which samples to take each step on.
+        lr: Learning rate.
+    """
+    numbers = torch.tensor([1.0, 0.0], device=logits.device, dtype=logits.dtype, requires_grad=True)
+    optimizer = torch.optim.Adam([numbers], lr)
+    for batch in batches:
+        outputs = torch.where(is_new, numbers[0] * logits[batch] + numbers[1], logits[batch])
+        (numbers.grad,) = torch.autograd.grad(functional.cross_entropy(outputs, labels[batch]), [numbers])
+        optimizer.step()
+    return numbers.detach()

@@ -1,0 +1,128 @@
+"""What the methods share that train on exemplars as if they were data."""
+
+import copy
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distributed import gather_shares, local_share
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.evaluation import evaluating
+from ddn_lightning.memory.exemplars import ExemplarSet, herding
+from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.samples import Samples, concatenate
+from ddn_lightning.stage_progress import track
+
+
+class ExemplarMethod(ReplayMethod):
+    """Trains on each task's data merged with exemplars of the classes before, and keeps its network of the last task.
+
+    Exemplars are chosen at a task's end, among all of its data: in the online setting too, as in the code that the DDN
+    paper builds on, each sample is trained on once but looked at once more. A method says its :meth:`current_loss`, and
+    may have work of its own at a task's end. Scores are limited to the classes seen: of the others, nothing is learned.
+
+    Args:
+        **kwargs: Arguments of :class:`ReplayMethod`. There is no replayed batch, and ``replay_batch_size`` is that of
+            the work at a task's end.
+    """
+
+    memory_draws = 0
+    is_old_class: Tensor
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, mask_unseen=True, **kwargs)
+        buffer_size = self.memory.buffer_size
+        if buffer_size < self.num_classes:
+            raise ConfigurationError(
+                f"buffer_size must be at least num_classes = {self.num_classes}, one exemplar of each class, got "
+                f"{buffer_size}"
+            )
+        self.exemplars = ExemplarSet(buffer_size)
+        self.old_network = copy.deepcopy(self.network).requires_grad_(False)
+        self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
+
+    @abstractmethod
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """The loss on a batch of the task's data and exemplars mixed."""
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """The same: there is no other batch."""
+        return self.current_loss(current)
+
+    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """The task's data and the exemplars."""
+        data = super().stream(sequence, epoch)
+        return concatenate([data, self.exemplars.samples]) if len(self.exemplars) else data
+
+    def setup(self, stage: str) -> None:
+        """For a fit, begin without exemplars."""
+        super().setup(stage)
+        if stage == "fit":
+            self.exemplars.clear()
+            self.is_old_class = torch.zeros_like(self.is_old_class)
+
+    def begin_task(self) -> None:
+        """Note which classes are old."""
+        self.is_old_class = self.is_seen_class.clone()
+        self.is_old_class[self.sequence.task_classes[self.task]] = False
+
+    def end_task(self) -> None:
+        """Choose exemplars and keep the network."""
+        self.choose_exemplars()
+        self.keep_network()
+
+    def choose_exemplars(self) -> None:
+        """Let the classes of the task share the memory with the old ones."""
+        num_classes = int(self.is_seen_class.sum())
+        number = self.exemplars.buffer_size // num_classes
+        self.exemplars.store(self.ranked(self.sequence.training_samples(self.task), number), num_classes)
+
+    def ranked(self, samples: Samples, number: int) -> Samples:
+        """The best of each class, the best first: by herding.
+
+        Args:
+            samples: Data of a task.
+            number: How many of each class are needed.
+        """
+        features = self.features_of(samples).cpu()
+        classes = torch.unique(samples.labels)
+        chosen = []
+        for step in track(self.trainer, len(classes), "choosing exemplars"):
+            members = (samples.labels == classes[step]).nonzero().squeeze(1)
+            chosen.append(members[herding(features[members], number)])
+        return samples[torch.cat(chosen)]
+
+    def keep_network(self) -> None:
+        """Keep the network as it is now, to compare the next task's with."""
+        self.old_network.load_state_dict(self.network.state_dict())
+
+    def old_outputs(self, images: Tensor) -> Tensor:
+        """Logits of the network of the last task."""
+        with evaluating(self.old_network):
+            logits: Tensor = self.old_network(images)
+        return logits
+
+    def features_of(self, samples: Samples) -> Tensor:
+        """Features of samples as they are, not augmented, in evaluation mode."""
+        return self.outputs_of(self.backbone, samples)
+
+    def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
+        """What a module gives for samples as they are. The ranks share the work and all get the whole."""
+        assert self.transform is not None
+        parts = torch.split(local_share(samples.images), self.sequence.eval_batch_size)
+        with evaluating(module):
+            outputs = [module(self.transform(part.to(self.device)).to(self.dtype)) for part in parts]
+        return gather_shares(torch.cat(outputs), len(samples))
+
+    @property
+    def is_distilling(self) -> bool:
+        """Whether there is a network of an earlier task to learn from."""
+        return self.task > 0
+
+    @property
+    def is_between_tasks(self) -> bool:
+        """Whether the work at the end of the last task begun is done."""
+        return self.tasks_finished == self.tasks_seen

@@ -1,0 +1,67 @@
+"""iCaRL: classify by the nearest mean of exemplars, and distil the network's own past outputs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning.methods.base import ReplayLoss
+from ddn_lightning.methods.exemplar_method import ExemplarMethod
+from ddn_lightning.samples import Samples
+
+
+class ICaRL(ExemplarMethod):
+    """iCaRL (Rebuffi et al., CVPR 2017, https://arxiv.org/abs/1611.07725).
+
+    Each output is a binary classifier: for new classes it learns the labels, for old ones what the network of the last
+    task says, on data and exemplars alike. Exemplars are chosen by herding, and the prediction is the class whose
+    exemplars have the nearest mean feature. While a task is under way there are no exemplars of its classes; accuracy
+    measured then is that of the outputs.
+
+    Args:
+        normalise: Whether features and their means have length one, as in the original; without, the squared distance
+            is between the features as they are, as in the code that the DDN paper builds on.
+        **kwargs: Arguments of :class:`ExemplarMethod`.
+    """
+
+    class_means: Tensor
+
+    def __init__(self, *args: Any, normalise: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.normalise = normalise
+        self.register_buffer("class_means", torch.zeros(self.num_classes, self.backbone.feature_dim))
+
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """Binary cross-entropy, averaged over the classes seen."""
+        logits = self(current.images)
+        targets = functional.one_hot(current.labels, self.num_classes).to(logits.dtype)
+        if self.is_distilling:
+            targets = torch.where(self.is_old_class, self.old_outputs(current.images).sigmoid(), targets)
+        losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        losses = (losses * self.is_seen_class).sum(dim=1) / self.is_seen_class.sum()
+        return ReplayLoss(current.mean(losses), logits)
+
+    def end_task(self) -> None:
+        """Choose exemplars, and take the means of all classes with the network as it is now."""
+        super().end_task()
+        held = self.exemplars.samples
+        features = self.features_of(held)
+        labels = held.labels.to(features.device)
+        sums = torch.zeros_like(self.class_means).index_add(0, labels, features)
+        counts = torch.bincount(labels, minlength=self.num_classes)
+        self.class_means = self._directions(sums / counts.clamp_min(1)[:, None])
+
+    def features_of(self, samples: Samples) -> Tensor:
+        """Features in evaluation mode, of length one if asked for."""
+        return self._directions(super().features_of(samples))
+
+    def class_scores(self, images: Tensor) -> Tensor:
+        """Minus the squared distances to the class means."""
+        if not self.is_between_tasks:
+            return super().class_scores(images)
+        features = self._directions(self.backbone(images))
+        return self.masked(-(features[:, None] - self.class_means).square().sum(dim=2))
+
+    def _directions(self, vectors: Tensor) -> Tensor:
+        return functional.normalize(vectors) if self.normalise else vectors

@@ -1,0 +1,143 @@
+"""LUCIR: a cosine classifier whose features may not turn away, rebalanced at each task's end."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ddn_lightning.descent import descend
+from ddn_lightning.distributed import local_share, sum_across_ranks
+from ddn_lightning.errors import check_not_negative, check_positive
+from ddn_lightning.evaluation import evaluating
+from ddn_lightning.methods.base import ReplayLoss
+from ddn_lightning.methods.exemplar_method import ExemplarMethod
+from ddn_lightning.networks.cosine_head import CosineHead
+from ddn_lightning.samples import Samples, cross_entropy
+from ddn_lightning.stage_progress import track
+
+FINE_TUNING = "fine-tuning"
+
+
+class LUCIR(ExemplarMethod):
+    """LUCIR (Hou et al., CVPR 2019, https://doi.org/10.1109/CVPR.2019.00092).
+
+    Logits are cosines times a learned scale. From the second task on, features are kept from turning away from those of
+    the last task's network, and samples of old classes are kept apart from the new classes that are nearest to them;
+    weights of old classes stay as they are, those of new ones begin as the mean direction of their class, for which the
+    task's data are looked at once before training. A task ends with herding and a fine-tuning of the head alone on the
+    exemplars, which are balanced; the backbone stays in evaluation mode meanwhile.
+
+    Args:
+        less_forget_weight: Weight of one minus the cosine between features and old features, before it is multiplied by
+            the square root of old over new classes.
+        ranking_weight: Weight of the margin ranking.
+        margin: How much nearer a sample of an old class is to be to its own class than to a new one, in cosines.
+        hardest_classes: How many of the new classes are ranked against, the nearest ones.
+        fine_tuning_epochs: Passes over the exemplars at a task's end, from the second task on.
+        fine_tuning_lr: Learning rate of these.
+        **kwargs: Arguments of :class:`ExemplarMethod`.
+    """
+
+    head: CosineHead
+
+    def __init__(
+        self,
+        *args: Any,
+        less_forget_weight: float = 5.0,
+        ranking_weight: float = 1.0,
+        margin: float = 0.5,
+        hardest_classes: int = 2,
+        fine_tuning_epochs: int = 20,
+        fine_tuning_lr: float = 0.01,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        check_not_negative(
+            less_forget_weight=less_forget_weight,
+            ranking_weight=ranking_weight,
+            margin=margin,
+            fine_tuning_epochs=fine_tuning_epochs,
+        )
+        check_positive(hardest_classes=hardest_classes, fine_tuning_lr=fine_tuning_lr)
+        self.less_forget_weight = less_forget_weight
+        self.ranking_weight = ranking_weight
+        self.margin = margin
+        self.hardest_classes = hardest_classes
+        self.fine_tuning_epochs = fine_tuning_epochs
+        self.fine_tuning_lr = fine_tuning_lr
+
+    def build_head(self, feature_dim: int) -> nn.Module:
+        """Cosines times a learned scale, which begins at one."""
+        return CosineHead(feature_dim, self.num_classes, scale=1.0, learn_scale=True)
+
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """Cross-entropy, and from the second task on the two terms that keep old classes where they are."""
+        features = self.backbone(current.images)
+        cosines = self.head.cosines(features, is_frozen=self.is_old_class)
+        logits = self.head.scale * cosines
+        loss = cross_entropy(self.masked(logits), current)
+        if self.is_distilling:
+            loss = loss + self.adaptive_weight * self._turning_away(features, current)
+            loss = loss + self.ranking_weight * self._ranking(cosines, current)
+        return ReplayLoss(loss, logits)
+
+    @property
+    def adaptive_weight(self) -> Tensor:
+        """The weight on features, which grows with the number of old classes: by the *current* task's, not the last."""
+        old = self.is_old_class.sum()
+        return self.less_forget_weight * (old / (self.is_seen_class.sum() - old)).sqrt()
+
+    def _turning_away(self, features: Tensor, current: Samples) -> Tensor:
+        old_backbone = self.old_network.get_submodule("backbone")
+        with evaluating(old_backbone):
+            old_features = old_backbone(current.images)
+        return current.mean(1 - functional.cosine_similarity(features, old_features))
+
+    def _ranking(self, cosines: Tensor, current: Samples) -> Tensor:
+        """Mean hinge loss over the samples of old classes in the whole batch and their nearest new classes."""
+        is_new = self.is_seen_class & ~self.is_old_class  # not the classes still to come
+        number = min(self.hardest_classes, len(self.sequence.task_classes[0]))
+        nearest = cosines.masked_fill(~is_new, torch.finfo(cosines.dtype).min).topk(number, dim=1).values
+        own = cosines.gather(1, current.labels[:, None])
+        losses = functional.relu(self.margin - own + nearest).mean(dim=1)
+        is_old = self.is_old_class[current.labels]
+        (count,) = sum_across_ranks([is_old.sum().to(losses.dtype)])
+        return (losses * is_old).sum() / count.clamp_min(1)
+
+    def begin_task(self) -> None:
+        """Imprint the weights of new classes."""
+        super().begin_task()
+        if self.is_distilling:
+            self._imprint(self.sequence.training_samples(self.task))
+
+    @torch.no_grad()
+    def _imprint(self, samples: Samples) -> None:
+        """Set each new class's weight to the mean direction of its features, as long as the old weights are."""
+        directions = functional.normalize(self.features_of(samples))
+        labels = samples.labels.to(directions.device)
+        length = self.head.weight[self.is_old_class].norm(dim=1).mean()
+        for label in self.sequence.task_classes[self.task].tolist():
+            self.head.weight[label] = length * functional.normalize(directions[labels == label].mean(dim=0), dim=0)
+
+    def end_task(self) -> None:
+        """Choose exemplars, fine-tune the head on them, and keep the network."""
+        self.choose_exemplars()
+        if self.is_distilling:
+            self._fine_tune()
+        self.keep_network()
+
+    def _fine_tune(self) -> None:
+        generator = self.streams[FINE_TUNING]
+        optimizer = torch.optim.SGD(
+            self.head.parameters(), self.fine_tuning_lr, momentum=self.momentum, weight_decay=self.weight_decay
+        )
+        held = self.exemplars.samples
+        for _ in track(self.trainer, self.fine_tuning_epochs, "fine-tuning the head"):
+            for batch in torch.split(torch.randperm(len(held), generator=generator), self.replay_batch_size):
+                share = held[local_share(batch)].to(self.device)
+                share.global_size = len(batch)
+                share = self.augment(share, generator)
+                with evaluating(self.backbone):
+                    features = self.backbone(share.images)
+                descend(cross_entropy(self.masked(self.head(features)), share), optimizer)

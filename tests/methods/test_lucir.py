@@ -1,0 +1,120 @@
+from collections.abc import Callable
+from math import sqrt
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny import TinySequence, small_net
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning import LUCIR, ReplayMethod, Samples
+
+
+class InTask(LUCIR):
+    """A method that believes to be in a task, without a Trainer."""
+
+    def __init__(self, task: int, classes: list[list[int]], **kwargs: float) -> None:
+        super().__init__(small_net(), num_classes=8, **kwargs)  # type: ignore[arg-type]
+        self.task, self.classes = task, classes
+        for number in range(task + 1):
+            self.is_seen_class[classes[number]] = True
+            self.is_old_class[classes[number]] = number < task
+        with torch.no_grad():
+            self.head.scale.fill_(3.0)
+            for parameter in self.old_network.parameters():
+                parameter += 0.2 * torch.randn_like(parameter)
+
+    @property
+    def sequence(self) -> SimpleNamespace:  # type: ignore[override]
+        return SimpleNamespace(task_classes=torch.tensor(self.classes))
+
+
+def reference(method: LUCIR, current: Samples, old: list[int], new: list[int], hardest: int) -> Tensor:
+    """Every term sample by sample."""
+    features, old_features = method.backbone(current.images), method.old_network.backbone(current.images)
+    entropies, turns, hinges = [], [], []
+    for feature, old_feature, label in zip(features, old_features, current.labels.tolist(), strict=True):
+        cosine = {c: functional.cosine_similarity(feature, method.head.weight[c], dim=0) for c in [*old, *new]}
+        logits = torch.stack([3.0 * value for value in cosine.values()])
+        entropies.append(functional.cross_entropy(logits, torch.tensor(list(cosine).index(label))))
+        turns.append(1 - functional.cosine_similarity(feature, old_feature, dim=0))
+        if label in old:
+            nearest = sorted((cosine[c] for c in new), key=lambda value: value.item(), reverse=True)[:hardest]
+            hinges += [(0.4 - cosine[label] + other).clamp(min=0) for other in nearest]
+    weight = 2.0 * sqrt(len(old) / len(new))
+    return torch.stack(entropies).mean() + weight * torch.stack(turns).mean() + 0.7 * torch.stack(hinges).mean()
+
+
+@pytest.mark.parametrize("hardest", [1, 2, 5])
+def test_the_loss_against_a_computation_by_sample(hardest: int) -> None:
+    classes = [[6, 1], [0, 3], [2, 5], [4, 7]]  # 4 and 7 are still to come
+    method = InTask(2, classes, less_forget_weight=2.0, ranking_weight=0.7, margin=0.4, hardest_classes=hardest)
+    labels = torch.tensor([6, 1, 0, 3, 2, 5, 2, 2])
+    current = Samples(torch.randn(8, 1, 8, 8), labels)
+    loss = method.current_loss(current).total
+    assert torch.allclose(loss, reference(method, current, [6, 1, 0, 3], [2, 5], min(hardest, 2)), atol=1e-6)
+    (gradient,) = torch.autograd.grad(loss, method.head.weight)
+    assert (gradient[[6, 1, 0, 3, 4, 7]] == 0).all()  # old weights are frozen, later ones not known yet
+    assert (gradient[[2, 5]].abs().sum(1) > 0).all()
+
+
+def test_the_first_task_is_plain_cross_entropy_over_its_classes() -> None:
+    method = InTask(0, [[6, 1], [0, 3], [2, 5], [4, 7]])
+    current = Samples(torch.randn(4, 1, 8, 8), torch.tensor([6, 1, 1, 6]))
+    expected = functional.cross_entropy(method(current.images)[:, [6, 1]], torch.tensor([0, 1, 1, 0]))
+    assert torch.allclose(method.current_loss(current).total, expected)
+
+
+def test_a_batch_without_old_classes_has_no_ranking() -> None:
+    method = InTask(1, [[0, 1], [2, 3], [4, 5], [6, 7]], less_forget_weight=0.0)
+    current = Samples(torch.randn(4, 1, 8, 8), torch.tensor([2, 3, 3, 2]))
+    expected = functional.cross_entropy(method(current.images)[:, :4], current.labels)
+    assert torch.allclose(method.current_loss(current).total, expected)
+
+
+def test_the_weight_on_features_grows_from_the_second_task_on(fit: Callable[..., ReplayMethod]) -> None:
+    weights = {}
+
+    class Watch(LUCIR):
+        def begin_task(self) -> None:
+            super().begin_task()
+            weights[self.task] = self.adaptive_weight.item()
+
+    fit(lambda: Watch(small_net(), num_classes=6))
+    assert weights == pytest.approx({0: 0.0, 1: 5.0, 2: 5.0 * sqrt(2)})
+
+
+def test_new_weights_are_imprinted_and_old_ones_wait_for_the_fine_tuning(fit: Callable[..., ReplayMethod]) -> None:
+    checked = []
+
+    class Watch(LUCIR):
+        def begin_task(self) -> None:
+            before = self.head.weight.detach().clone()
+            super().begin_task()
+            self.at_begin = self.head.weight.detach().clone()
+            if self.task == 0:
+                assert torch.equal(before, self.at_begin)
+                return
+            old, new = list(range(2 * self.task)), [2 * self.task, 2 * self.task + 1]
+            assert torch.equal(before[old], self.at_begin[old])
+            data = self.sequence.training_samples(self.task)
+            for label in new:
+                features = self.backbone(self.transform(data.images[data.labels == label]))
+                mean = functional.normalize(features, dim=1).mean(0)
+                expected = mean / mean.norm() * before[old].norm(dim=1).mean()
+                assert torch.allclose(self.at_begin[label], expected, atol=1e-5)
+            checked.append("imprinted")
+
+        def end_task(self) -> None:
+            old = list(range(2 * self.task))
+            assert torch.equal(self.head.weight[old], self.at_begin[old])
+            trained, backbone = self.head.weight.detach().clone(), self.backbone.layers[0].weight.detach().clone()
+            super().end_task()
+            assert torch.equal(backbone, self.backbone.layers[0].weight)
+            assert torch.equal(trained, self.head.weight) == (self.task == 0)
+            assert torch.equal(self.old_network.head.weight, self.head.weight)
+            checked.append("fine-tuned")
+
+    fit(lambda: Watch(small_net(), num_classes=6, buffer_size=12), TinySequence(batch_size=6))
+    assert checked == ["fine-tuned", "imprinted", "fine-tuned", "imprinted", "fine-tuned"]
