@@ -38,6 +38,9 @@ from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
 from ddn_lightning.methods.lucir import LUCIR
+from ddn_lightning.methods.mnemonics import Mnemonics
+from ddn_lightning.methods.pixel_distillation import PixelDistillation
+from ddn_lightning.methods.whole_buffer import WholeBufferDistillation
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.resnet18 import ResNet18
@@ -71,6 +74,8 @@ __all__ = [
     "LabelSmoothing",
     "LearnedLabels",
     "LoggedCurves",
+    "Mnemonics",
+    "PixelDistillation",
     "RandomLabels",
     "RandomState",
     "ReplayLoss",
@@ -90,6 +95,7 @@ __all__ = [
     "TaskLoader",
     "TaskProgressBar",
     "TaskSequence",
+    "WholeBufferDistillation",
     "__version__",
     "concatenate",
     "cross_entropy",

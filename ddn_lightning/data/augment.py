@@ -41,9 +41,17 @@ class ImageTransform:
         """
         if generator is not None and (self.padding or self.flip):
             images = self._crop_and_flip(images, generator, global_size or len(images))
-        if self.scale.device != images.device:
-            self.scale, self.shift = self.scale.to(images.device), self.shift.to(images.device)
+        self._move_to(images.device)
         return torch.addcmul(self.shift, images.float(), self.scale)
+
+    def undo(self, images: Tensor) -> Tensor:
+        """The raw images nearest to what normalised ones stand for."""
+        self._move_to(images.device)
+        return ((images - self.shift) / self.scale).round().clamp(0, 255).to(torch.uint8)
+
+    def _move_to(self, device: torch.device) -> None:
+        if self.scale.device != device:
+            self.scale, self.shift = self.scale.to(device), self.shift.to(device)
 
     def _crop_and_flip(self, images: Tensor, generator: torch.Generator, global_size: int) -> Tensor:
         height, width = images.shape[-2:]

@@ -86,11 +86,19 @@ class ReservoirBuffer:
         generator = self.generator if generator is None else generator
         if tasks is None:
             return torch.randperm(len(self), generator=generator)[:size]
+        eligible = self.slots_of(tasks)
+        return eligible[torch.randperm(len(eligible), generator=generator)[:size]]
+
+    def slots_of(self, tasks: Iterable[int]) -> Tensor:
+        """The filled slots that hold samples of these tasks, ascending."""
         if "tasks" not in self._fields:
             raise ValueError("draw(tasks=...) needs a buffer whose samples carry their task")
         is_eligible = torch.isin(self._fields["tasks"][: len(self)], torch.tensor(list(tasks)))
-        eligible = is_eligible.nonzero().squeeze(1)
-        return eligible[torch.randperm(len(eligible), generator=generator)[:size]]
+        return is_eligible.nonzero().squeeze(1)
+
+    def overwrite_images(self, slots: Tensor, images: Tensor) -> None:
+        """Put other images into slots that are filled; everything else about them stays."""
+        self._fields["images"][slots.to(self._device, non_blocking=True)] = images
 
     def to(self, device: torch.device) -> None:
         """Move the contents, as after loading a checkpoint."""

@@ -48,20 +48,24 @@ class ER(ReplayMethod):
         loss = self._together(current, replayed) if self.batches == "concatenated" else self._apart(current, replayed)
         return replace(loss, other=loss.other + self._old_memory_loss()) if self.old_memory_weight else loss
 
+    def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
+        """The loss of each replayed sample: the cross-entropy with its label."""
+        return functional.cross_entropy(logits, replayed.labels, reduction="none")
+
     def _apart(self, current: Samples, replayed: Samples) -> ReplayLoss:
         logits = self(current.images)
         memory_logits = self(replayed.images)
-        rehearsal = self.replay_weight * cross_entropy(memory_logits, replayed)
+        rehearsal = self.replay_weight * replayed.mean(self.replay_losses(memory_logits, replayed))
         return ReplayLoss(cross_entropy(logits, current), logits, rehearsal, memory_logits, self.replay_weight)
 
     def _together(self, current: Samples, replayed: Samples) -> ReplayLoss:
         both = concatenate([current, replayed])
         logits = self(both.images)
-        losses = functional.cross_entropy(logits, both.labels, reduction="none")
-        split = len(current)
-        rehearsal = self.replay_weight * both.mean(losses[split:])
+        new, old = logits[: len(current)], logits[len(current) :]
+        losses = functional.cross_entropy(new, current.labels, reduction="none")
+        rehearsal = self.replay_weight * both.mean(self.replay_losses(old, replayed))
         weight = self.replay_weight * replayed.total / both.total
-        return ReplayLoss(both.mean(losses[:split]), logits[:split], rehearsal, logits[split:], weight)
+        return ReplayLoss(both.mean(losses), new, rehearsal, old, weight)
 
     def _old_memory_loss(self) -> Tensor:
         old = self.draw_memory(tasks=self.old_tasks, generator=self.streams[OLD_MEMORY])

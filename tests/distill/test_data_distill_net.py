@@ -20,6 +20,7 @@ from ddn_lightning import (
     DataDistillNet,
     Finetune,
     Joint,
+    PixelDistillation,
     ReplayLoss,
     ReplayMethod,
     Samples,
@@ -115,6 +116,8 @@ def test_alpha_0_is_the_method_alone_bit_for_bit(
     for other in (silent, plugged):  # a distiller draws from streams of its own
         assert torch.equal(alone.memory.generator.get_state(), other.memory.generator.get_state())
         assert torch.equal(alone.streams["augment"].get_state(), other.streams["augment"].get_state())
+        if other is plugged and issubclass(method_class, PixelDistillation):
+            continue  # images are learned with the network, which is another one
         contents = [method.memory[torch.arange(10)].images for method in (alone, other)]
         assert torch.equal(*contents)
 

@@ -88,6 +88,14 @@ COMBINATIONS += [
 ]
 
 
+# work at a task's end is the same however long it takes
+SHORT: dict[type[ReplayMethod], dict[str, Any]] = {
+    ddn_lightning.BiC: {"correction_epochs": 4},
+    ddn_lightning.LUCIR: {"fine_tuning_epochs": 2},
+    ddn_lightning.PixelDistillation: {"distillation_steps": 3},
+}
+
+
 class SaveAlways(Checkpoint):
     """Saves after every step, every evaluation and every epoch. Lightning calls it after all other callbacks."""
 
@@ -111,5 +119,7 @@ def build(
     **arguments: Any,
 ) -> ReplayMethod:
     distiller = distiller_class() if distiller_class else None
-    sizes = {"num_classes": 6, "buffer_size": 10, "replay_batch_size": 5}
+    sizes: dict[str, Any] = {"num_classes": 6, "buffer_size": 10, "replay_batch_size": 5}
+    for base, short in SHORT.items():
+        sizes |= short if issubclass(method_class, base) else {}
     return method_class(backbone or DropoutNet(), distiller=distiller, **sizes, **arguments)

@@ -1,0 +1,121 @@
+"""What the methods share that learn the pixels of their memory."""
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.descent import descend
+from ddn_lightning.distill.hypergradient import FrozenNetwork, pixel_surrogate
+from ddn_lightning.distill.learned_labels import RowAdam
+from ddn_lightning.distributed import local_share
+from ddn_lightning.errors import check_not_negative, check_positive
+from ddn_lightning.evaluation import evaluating
+from ddn_lightning.methods.er import ER
+from ddn_lightning.samples import Samples
+from ddn_lightning.stage_progress import track
+
+DISTILLATION = "pixel distillation"
+
+
+class PixelDistillation(ER):
+    """Experience Replay whose stored images are learned at each task's end, by bi-level optimization.
+
+    *Inner*: a virtual SGD step of the whole network, which is in evaluation mode, on a batch of stored images. *Outer*:
+    the stepped network's loss on real data, whose gradient moves the pixels. They begin as the images that reservoir
+    sampling has kept, and end as whole grey levels again: the memory holds ``buffer_size`` images and no more, though
+    learning them takes a copy in floating point for a while.
+
+    The gradient's size goes with the learning rate of the virtual step: plain SGD at the published 0.01 would hardly
+    move a pixel by a grey level (on Split Digits no gradient is above 0.04), so the steps are Adam's. Like the choice
+    of exemplars, the outer loss looks at the task's data once more at its end: in the online setting that is a
+    relaxation, and another way would be to keep some of the data in the memory's place.
+
+    Args:
+        distillation_steps: Outer steps at each task's end.
+        distillation_lr: Learning rate of Adam for what is learned, pixels being normalised.
+        **kwargs: Arguments of :class:`ER`. ``replay_batch_size`` is also that of the inner and the outer batch, and
+            ``lr`` that of the virtual step.
+    """
+
+    def __init__(self, *args: Any, distillation_steps: int = 50, distillation_lr: float = 0.01, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_not_negative(distillation_steps=distillation_steps)
+        check_positive(distillation_lr=distillation_lr)
+        self.distillation_steps = distillation_steps
+        self.distillation_lr = distillation_lr
+
+    @abstractmethod
+    def slots_to_learn(self) -> Tensor:
+        """The slots of the memory whose images are learned."""
+
+    @abstractmethod
+    def outer_batch(self, held: Samples) -> list[Samples]:
+        """The parts of the outer loss, augmented.
+
+        Args:
+            held: What the slots held before.
+        """
+
+    def begin_learning(self, held: Samples) -> list[Tensor]:
+        """Make what is learned besides the pixels: a row for each slot."""
+        return []
+
+    def inner_losses(self, logits: Tensor, samples: Samples) -> Tensor:
+        """The inner loss of each sample. Its ``slots`` are rows of what is learned."""
+        return super().replay_losses(logits, samples)
+
+    def after_learning_step(self) -> None:
+        """Work after each outer step, without gradients."""
+
+    def end_learning(self, slots: Tensor) -> None:
+        """Keep what was learned besides the pixels."""
+
+    def end_task(self) -> None:
+        """Learn the images of the memory."""
+        assert self.transform is not None
+        slots = self.slots_to_learn()
+        if len(slots):
+            images = self._learn(self.memory[slots])
+            self.memory.overwrite_images(slots, self.transform.undo(images))
+            self.end_learning(slots)
+
+    def _learn(self, held: Samples) -> Tensor:
+        """Learned images, normalised."""
+        assert self.transform is not None
+        images = self.transform(held.images).to(self.dtype)
+        black, white = (self.transform(torch.full_like(held.images[:1], v)).to(self.dtype) for v in (0, 255))
+        rows = images.flatten(1).requires_grad_()
+        optimizer = RowAdam([rows, *self.begin_learning(held)], self.distillation_lr)
+        generator = self.streams[DISTILLATION]
+        for _ in track(self.trainer, self.distillation_steps, "distilling the memory"):
+            chosen = torch.randperm(len(held), generator=generator)[: self.replay_batch_size]
+            share = local_share(chosen)
+            labels = held.labels[share.to(self.device)]
+            inner = Samples(rows[share.to(self.device)].view(-1, *images.shape[1:]), labels, slots=share)
+            inner.global_size = len(chosen)
+            descend(self._surrogate(inner, self.outer_batch(held)), optimizer)
+            with torch.no_grad():
+                rows.copy_(rows.view_as(images).clamp(black, white).flatten(1))
+                self.after_learning_step()
+        return rows.detach().view_as(images)
+
+    def _surrogate(self, inner: Samples, outer: list[Samples]) -> Tensor:
+        def inner_loss(logits: Tensor) -> Tensor:
+            return inner.mean(self.inner_losses(logits, inner))
+
+        with evaluating(self.network), torch.enable_grad():
+            return pixel_surrogate(FrozenNetwork(self.network), inner, inner_loss, outer, self.lr)
+
+    def draw_from(self, samples: Samples) -> Samples:
+        """An augmented batch of samples, drawn for the outer loss."""
+        generator = self.streams[DISTILLATION]
+        chosen = torch.randperm(len(samples), generator=generator)[: self.replay_batch_size]
+        share = samples[local_share(chosen)].to(self.device)
+        return self.augment(replace(share, global_size=len(chosen)), generator)
+
+    def draw_from_task(self) -> Samples:
+        """An augmented batch of the task's data."""
+        return self.draw_from(self.sequence.training_samples(self.task))

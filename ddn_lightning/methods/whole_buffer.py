@@ -1,0 +1,74 @@
+"""Whole-buffer distillation: images and labels of the entire memory are learned."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning.methods.pixel_distillation import PixelDistillation
+from ddn_lightning.samples import Samples
+
+
+class WholeBufferDistillation(PixelDistillation):
+    """The DDN paper's framework before it has a hypernetwork (Liao et al., ICML 2025, Eq. 4).
+
+    At a task's end the whole memory, images and soft labels, is learned such that a step on it lowers the loss on the
+    task's data *and* on the memory before, which is what Mnemonics lacks. The memory before is what the reservoir has
+    kept of earlier tasks, with its hard labels. The paper finds this too costly and prone to overfitting, and does not
+    measure it; it is here to be compared with, at small scale.
+
+    A sample is replayed with its learned label once its task has ended, and with its hard label until then.
+
+    Args:
+        **kwargs: Arguments of :class:`PixelDistillation`.
+    """
+
+    soft_labels: Tensor  # (buffer_size, num_classes), of samples from tasks that have ended
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register_buffer("soft_labels", torch.zeros(self.memory.buffer_size, self.num_classes))
+
+    def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
+        """Cross-entropy with the learned labels."""
+        return -(self._labels(replayed) * logits.log_softmax(dim=1)).sum(dim=1)
+
+    def _labels(self, samples: Samples) -> Tensor:
+        assert samples.slots is not None
+        assert samples.tasks is not None
+        is_learned = (samples.tasks < self.task).to(self.device, non_blocking=True)
+        learned = self.soft_labels[samples.slots.to(self.device, non_blocking=True)]
+        return torch.where(is_learned[:, None], learned, functional.one_hot(samples.labels, self.num_classes))
+
+    def slots_to_learn(self) -> Tensor:
+        """All that are filled."""
+        return torch.arange(len(self.memory))
+
+    def outer_batch(self, held: Samples) -> list[Samples]:
+        """The task's data, and what the memory held of earlier tasks before the learning began."""
+        assert held.tasks is not None
+        old = (held.tasks < self.task).nonzero().squeeze(1)
+        return [self.draw_from_task(), *([self.draw_from(held[old])] if len(old) else [])]
+
+    def begin_learning(self, held: Samples) -> list[Tensor]:
+        """The labels as they are."""
+        self.learned_labels = self._labels(held).clone().requires_grad_()
+        return [self.learned_labels]
+
+    def inner_losses(self, logits: Tensor, samples: Samples) -> Tensor:
+        """Cross-entropy with labels that are being learned."""
+        assert samples.slots is not None
+        labels = self.learned_labels[samples.slots.to(self.device)]
+        labels = labels / labels.sum(dim=1, keepdim=True)  # one already: so that the gradient stays on distributions
+        return -(labels * logits.log_softmax(dim=1)).sum(dim=1)
+
+    def after_learning_step(self) -> None:
+        """Let every label be a distribution again."""
+        labels = self.learned_labels.clamp_(min=torch.finfo(self.learned_labels.dtype).tiny)
+        labels /= labels.sum(dim=1, keepdim=True)
+
+    def end_learning(self, slots: Tensor) -> None:
+        """Keep the labels."""
+        self.soft_labels[slots.to(self.device)] = self.learned_labels.detach()
+        del self.learned_labels
