@@ -26,6 +26,8 @@ from ddn_lightning.distill.learned_labels import LearnedLabels
 from ddn_lightning.distill.random_labels import RandomLabels
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.exemplars import ExemplarSet
+from ddn_lightning.memory.low_rank import LowRankMemory
+from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
 from ddn_lightning.methods.bic import BiC
@@ -37,6 +39,7 @@ from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
+from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
 from ddn_lightning.methods.mnemonics import Mnemonics
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
@@ -73,7 +76,10 @@ __all__ = [
     "LabelDistiller",
     "LabelSmoothing",
     "LearnedLabels",
+    "LoDM",
     "LoggedCurves",
+    "LowRankMemory",
+    "Memory",
     "Mnemonics",
     "PixelDistillation",
     "RandomLabels",

@@ -36,6 +36,14 @@ def gather_shares(share: Tensor, global_size: int) -> Tensor:
     return torch.stack(gathered, dim=1).flatten(0, 1)[:global_size]
 
 
+def take_from_first_rank(tensors: Sequence[Tensor]) -> None:
+    """Overwrite tensors by those of the first rank: where all compute the same, kernels may still round differently."""
+    _, world_size = rank_and_world_size()
+    if world_size > 1:
+        for tensor in tensors:
+            distributed.broadcast(tensor, src=0)
+
+
 def sum_across_ranks(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Sum each tensor over all ranks, by a single all-reduce."""
     _, world_size = rank_and_world_size()

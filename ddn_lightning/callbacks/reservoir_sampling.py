@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReservoirSampling(Callback):
-    """Offers each batch to the method's reservoir after the step, and carries the reservoir in the checkpoint.
+    """Offers each batch to the method's memory after the step, and carries the memory in the checkpoint.
 
     Every rank offers the gathered global batch to its own copy by the same generator, so all copies are equal: the
     checkpoint of one is the checkpoint of all, and may be resumed on any number of devices.

@@ -53,8 +53,8 @@ class ExemplarSet(nn.Module):
         """
         share = self.buffer_size // num_classes
         offered = ranked if self._samples is None else concatenate([self._samples, ranked])
-        by_class = offered.labels.argsort(stable=True)
-        kept = offered[by_class[rank_in_class(offered.labels[by_class]) < share]]
+        kept = offered[rank_in_class(offered.labels) < share]
+        kept = kept[kept.labels.argsort(stable=True)]
         if len(kept) > self.buffer_size:
             raise ValueError(f"expected samples of at most num_classes = {num_classes} classes, got more")
         self._samples = kept if len(kept) else None
@@ -81,9 +81,16 @@ class ExemplarSet(nn.Module):
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
-    """How many samples of its class stand before each; samples of a class must stand together."""
-    starts = torch.searchsorted(labels, labels)  # the first place of each one's class
-    return torch.arange(len(labels)) - starts
+    """How many samples of its own class stand before each sample.
+
+    >>> rank_in_class(torch.tensor([7, 2, 7, 7, 2]))
+    tensor([0, 0, 1, 2, 1])
+    """
+    order = labels.argsort(stable=True)
+    by_class = labels[order]
+    ranks = torch.empty_like(labels)
+    ranks[order] = torch.arange(len(labels)) - torch.searchsorted(by_class, by_class)  # less the place of the first
+    return ranks
 
 
 @torch.no_grad()

@@ -1,19 +1,19 @@
 """Reservoir memory: a uniform sample of everything seen so far, in a fixed number of slots."""
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.memory.memory import Memory
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # only ever used to select slots, which happens on the host
 
 
-class ReservoirBuffer:
+class ReservoirBuffer(Memory):
     """Keeps every sample of a stream with equal probability (Vitter's algorithm R, doi:10.1145/3147.3165).
 
     Images stay as they came (``uint8``, not augmented) on the device of the first batch. Slots are chosen on the host
@@ -34,16 +34,9 @@ class ReservoirBuffer:
     """
 
     def __init__(self, buffer_size: int, seed: int = 0) -> None:
-        check_positive(buffer_size=buffer_size)
-        self.buffer_size = buffer_size
+        super().__init__(buffer_size, seed)
         self.seen = 0
-        self.seed = seed
         self._fields: dict[str, Tensor] = {}
-
-    @cached_property
-    def generator(self) -> torch.Generator:
-        """The buffer's own, made when first used: a generator cannot be handed to a spawned process."""
-        return torch.Generator().manual_seed(self.seed)
 
     def __len__(self) -> int:
         return min(self.seen, self.buffer_size)
@@ -74,20 +67,6 @@ class ReservoirBuffer:
         slots, kept = slots[is_last_write], kept[order][is_last_write]
         self._write(slots, kept, samples)
         return slots
-
-    def draw(self, size: int, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """Choose filled slots uniformly without replacement.
-
-        Args:
-            size: How many; fewer are drawn if there are not as many.
-            tasks: Choose only among the classes of these tasks: those before the current one are the *old memory*.
-            generator: Used instead of the buffer's own, so that the draw leaves later ones as they would have been.
-        """
-        generator = self.generator if generator is None else generator
-        if tasks is None:
-            return torch.randperm(len(self), generator=generator)[:size]
-        eligible = self.slots_of(tasks)
-        return eligible[torch.randperm(len(eligible), generator=generator)[:size]]
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
         """The filled slots that hold samples of these tasks, ascending."""

@@ -18,6 +18,7 @@ from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.networks.backbone import Backbone
@@ -99,7 +100,8 @@ class ReplayMethod(TaskLearner, ABC):
         self.weight_decay = weight_decay
         self.lr_milestones = tuple(lr_milestones)
         self.lr_decay = lr_decay
-        self.memory = ReservoirBuffer(buffer_size)
+        self.buffer_size = buffer_size
+        self.memory = self.build_memory(seed=0)
         self.distiller = distiller
         if distiller is not None:
             if not self.memory_draws:
@@ -107,6 +109,10 @@ class ReplayMethod(TaskLearner, ABC):
                     f"{type(self).__name__} cannot take a distiller: it has no labels of memory to soften"
                 )
             distiller.build(num_classes, buffer_size)
+
+    def build_memory(self, seed: int) -> Memory:
+        """An empty memory: by default a reservoir."""
+        return ReservoirBuffer(self.buffer_size, seed)
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """The loss on the incoming batch alone: all there is while nothing is replayed."""
@@ -232,7 +238,7 @@ class ReplayMethod(TaskLearner, ABC):
                 "precision must not be 16-mixed, which scales the loss: gradients taken by hand would not be scaled "
                 "back. Use bf16-mixed"
             )
-        self.memory = ReservoirBuffer(self.memory.buffer_size, seed=self.streams["memory"].initial_seed())
+        self.memory = self.build_memory(seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
             self.distiller.begin_fit(self)
 

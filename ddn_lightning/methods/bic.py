@@ -124,7 +124,6 @@ class BiC(ExemplarMethod):
         share = int(self.exemplars.samples.labels.bincount().max())
         number = min(max(round(self.held_out_fraction * share), 1), share - 1)
         order = torch.randperm(len(samples), generator=generator_for(self.streams.seed, f"held out of task {task}"))
-        order = order[samples.labels[order].argsort(stable=True)]
         is_held_out = torch.zeros(len(samples), dtype=torch.bool)
         is_held_out[order[rank_in_class(samples.labels[order]) < number]] = True
         return is_held_out

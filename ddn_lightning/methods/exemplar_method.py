@@ -34,13 +34,12 @@ class ExemplarMethod(ReplayMethod):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, mask_unseen=True, **kwargs)
-        buffer_size = self.memory.buffer_size
-        if buffer_size < self.num_classes:
+        if self.buffer_size < self.num_classes:
             raise ConfigurationError(
                 f"buffer_size must be at least num_classes = {self.num_classes}, one exemplar of each class, got "
-                f"{buffer_size}"
+                f"{self.buffer_size}"
             )
-        self.exemplars = ExemplarSet(buffer_size)
+        self.exemplars = ExemplarSet(self.buffer_size)
         self.old_network = copy.deepcopy(self.network).requires_grad_(False)
         self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
 

@@ -13,6 +13,7 @@ from ddn_lightning.distill.learned_labels import RowAdam
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.evaluation import evaluating
+from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.er import ER
 from ddn_lightning.samples import Samples
 from ddn_lightning.stage_progress import track
@@ -39,6 +40,8 @@ class PixelDistillation(ER):
         **kwargs: Arguments of :class:`ER`. ``replay_batch_size`` is also that of the inner and the outer batch, and
             ``lr`` that of the virtual step.
     """
+
+    memory: ReservoirBuffer
 
     def __init__(self, *args: Any, distillation_steps: int = 50, distillation_lr: float = 0.01, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

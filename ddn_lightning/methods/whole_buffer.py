@@ -28,7 +28,7 @@ class WholeBufferDistillation(PixelDistillation):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.register_buffer("soft_labels", torch.zeros(self.memory.buffer_size, self.num_classes))
+        self.register_buffer("soft_labels", torch.zeros(self.buffer_size, self.num_classes))
 
     def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
         """Cross-entropy with the learned labels."""

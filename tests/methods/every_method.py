@@ -91,6 +91,7 @@ COMBINATIONS += [
 # work at a task's end is the same however long it takes
 SHORT: dict[type[ReplayMethod], dict[str, Any]] = {
     ddn_lightning.BiC: {"correction_epochs": 4},
+    ddn_lightning.LoDM: {"matching_width": 8},
     ddn_lightning.LUCIR: {"fine_tuning_epochs": 2},
     ddn_lightning.PixelDistillation: {"distillation_steps": 3},
 }

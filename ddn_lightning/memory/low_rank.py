@@ -1,0 +1,186 @@
+"""Low-rank memory: synthetic images, each a product of two thin matrices per channel, matched to what comes by."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.distill.distribution_matching import matching_loss, random_features, random_network
+from ddn_lightning.distill.siamese_augmentation import SiameseAugmentation
+from ddn_lightning.distributed import take_from_first_rank
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.memory.exemplars import rank_in_class
+from ddn_lightning.memory.memory import Memory
+from ddn_lightning.samples import Samples
+
+MEAN, DEVIATION = 127.5, 64.0  # grey levels, with which pixels are standardised: near enough for any data
+FACTORS = ("left", "right")
+EPSILON = 1e-12  # for images that no gradient reaches
+
+
+class LowRankMemory(Memory):
+    """Learns images of low rank whose features have the mean of those offered, class by class.
+
+    Each channel of an image is a product of a (height, rank) and a (rank, width) matrix, so that one image's worth of
+    numbers holds ``height * width / (rank * (height + width))`` images: 8 of 32 x 32 at rank 2. Numbers are counted, as
+    in the literature, though a factor's take four bytes and a pixel's one; nor is the momentum counted.
+
+    All classes met share the memory equally. Images of a new class begin as noise; from then on each batch offered is
+    matched, as far as the task's budget of steps goes, by the images of its classes.
+
+    Args:
+        buffer_size: Room in images; see above for how many there are.
+        seed: Seed of everything random.
+        rank: Rank of each channel.
+        steps_per_task: Matching steps per task at most.
+        steps_per_batch: Matching steps on each batch that is offered.
+        lr: How far a step moves a factor, in root mean square: gradients are scaled to length one, as their own length
+            goes with the number of features and with one over the number of images.
+        momentum: Its momentum.
+        width: Channels of the random networks.
+        synthetic_batch_size: Images that take part in a step at most.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        seed: int = 0,
+        rank: int = 2,
+        steps_per_task: int = 100,
+        steps_per_batch: int = 1,
+        lr: float = 0.1,
+        momentum: float = 0.5,
+        width: int = 128,
+        synthetic_batch_size: int = 256,
+    ) -> None:
+        super().__init__(buffer_size, seed)
+        check_positive(
+            rank=rank, steps_per_batch=steps_per_batch, lr=lr, width=width, synthetic_batch_size=synthetic_batch_size
+        )
+        check_not_negative(steps_per_task=steps_per_task, momentum=momentum)
+        self.rank = rank
+        self.steps_per_task = steps_per_task
+        self.steps_per_batch = steps_per_batch
+        self.lr = lr
+        self.momentum = momentum
+        self.width = width
+        self.synthetic_batch_size = synthetic_batch_size
+        self.task, self.steps_taken = -1, 0  # in the current task
+        self._fields: dict[str, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self._fields["labels"]) if self._fields else 0
+
+    def __getitem__(self, slots: Tensor) -> Samples:
+        on_device = slots.to(self._fields["labels"].device, non_blocking=True)
+        images = (MEAN + DEVIATION * self._standardised(on_device)).round().clamp(0, 255).to(torch.uint8)
+        return Samples(images, self._fields["labels"][on_device], tasks=self._fields["tasks"][slots], slots=slots)
+
+    @property
+    def image_units(self) -> float:
+        """How many images' worth of numbers the factors are."""
+        if not len(self):
+            return 0.0
+        height, width = self._fields["left"].shape[2], self._fields["right"].shape[3]
+        return len(self) * self.rank * (height + width) / (height * width)
+
+    def add(self, samples: Samples) -> Tensor:
+        """Make room for classes not met before, and take matching steps. No slot changes its class."""
+        self._meet(samples)
+        assert samples.tasks is not None
+        if (task := int(samples.tasks.max())) != self.task:
+            self.task, self.steps_taken = task, 0
+        real = (samples.images.float() - MEAN) / DEVIATION
+        for _ in range(min(self.steps_per_batch, self.steps_per_task - self.steps_taken) if len(self) else 0):
+            self._match(real, samples.labels)
+            self.steps_taken += 1
+        return torch.empty(0, dtype=torch.long)
+
+    def slots_of(self, tasks: Iterable[int]) -> Tensor:
+        """The slots of these tasks."""
+        if not self._fields:
+            return torch.empty(0, dtype=torch.long)
+        return torch.isin(self._fields["tasks"], torch.tensor(list(tasks))).nonzero().squeeze(1)
+
+    def to(self, device: torch.device) -> None:
+        """Move the factors."""
+        self._fields = {name: field if name == "tasks" else field.to(device) for name, field in self._fields.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Factors, their momentum, and where in the task's budget we are."""
+        return {
+            "buffer_size": self.buffer_size,
+            "rank": self.rank,
+            "task": self.task,
+            "steps_taken": self.steps_taken,
+            "generator": self.generator.get_state(),
+            "contents": {name: field.cpu().clone() for name, field in self._fields.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved memory of the same size and rank."""
+        for name, own in (("buffer_size", self.buffer_size), ("rank", self.rank)):
+            if state[name] != own:
+                raise ConfigurationError(f"{name} is {own}, but that of the checkpoint's memory is {state[name]}")
+        self.task, self.steps_taken = state["task"], state["steps_taken"]
+        self.generator.set_state(state["generator"].cpu())
+        self._fields = dict(state["contents"])
+
+    def _meet(self, samples: Samples) -> None:
+        """Share the memory among all classes, those of a batch included."""
+        assert samples.tasks is not None
+        labels = samples.labels.cpu()
+        known = self._fields["labels"].cpu() if self._fields else labels[:0]
+        new = torch.unique(labels[~torch.isin(labels, known)])
+        if not len(new):
+            return
+        height, width = samples.images.shape[2:]
+        num_classes = len(torch.unique(known)) + len(new)
+        share = self.buffer_size * height * width // (num_classes * self.rank * (height + width))
+        if share == 0:
+            raise ConfigurationError(
+                f"buffer_size must have room for an image of rank {self.rank} of each of {num_classes} classes, got "
+                f"{self.buffer_size}"
+            )
+        parts = [{name: field[rank_in_class(known) < share] for name, field in self._fields.items()}]
+        for label in new.tolist():
+            task = int(samples.tasks[labels == label][0])
+            parts.append(self._noise(samples.images[:1].expand(share, -1, -1, -1), label, task))
+        self._fields = {name: torch.cat([part[name] for part in parts if part]) for name in parts[-1]}
+
+    def _noise(self, like: Tensor, label: int, task: int) -> dict[str, Tensor]:
+        number, channels, height, width = like.shape
+        left = torch.randn(number, channels, height, self.rank, generator=self.generator).to(like.device)
+        right = torch.randn(number, channels, self.rank, width, generator=self.generator).to(like.device)
+        return {
+            "left": left,
+            "right": right,
+            "left_momentum": torch.zeros_like(left),
+            "right_momentum": torch.zeros_like(right),
+            "labels": torch.full((number,), label, device=like.device),
+            "tasks": torch.full((number,), task),
+        }
+
+    def _standardised(self, slots: Tensor) -> Tensor:
+        return self._fields["left"][slots] @ self._fields["right"][slots]
+
+    @torch.enable_grad()
+    def _match(self, real: Tensor, labels: Tensor) -> None:
+        """One step of SGD on the distance between mean features."""
+        eligible = torch.isin(self._fields["labels"], labels).nonzero().squeeze(1).cpu()
+        chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.synthetic_batch_size]]
+        slots = chosen.to(labels.device)
+        factors = [self._fields[name][slots].requires_grad_() for name in FACTORS]
+        augment = SiameseAugmentation.draw(self.generator)
+        network = random_network(self.generator, real, self.width)
+        both = torch.cat([augment(real), augment(factors[0] @ factors[1])])
+        features = random_features(both, network)
+        loss = matching_loss(features[: len(real)], labels, features[len(real) :], self._fields["labels"][slots])
+        with torch.no_grad():
+            for name, gradient in zip(FACTORS, torch.autograd.grad(loss, factors), strict=True):
+                size = gradient.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
+                step = self.momentum * self._fields[f"{name}_momentum"][slots] + gradient / (size + EPSILON)
+                self._fields[f"{name}_momentum"][slots] = step
+                self._fields[name][slots] -= self.lr * step
+        take_from_first_rank([self._fields[name] for name in (*FACTORS, "left_momentum", "right_momentum")])

@@ -1,0 +1,79 @@
+"""What a method expects of its memory."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.errors import check_positive
+from ddn_lightning.samples import Samples
+
+
+class Memory(ABC):
+    """Slots that are filled from a stream and drawn from.
+
+    Every rank has a memory of its own and does the same with it, by a generator on the host: all are equal.
+
+    Args:
+        buffer_size: Images that there is room for.
+        seed: Seed of the generator.
+    """
+
+    def __init__(self, buffer_size: int, seed: int = 0) -> None:
+        check_positive(buffer_size=buffer_size)
+        self.buffer_size = buffer_size
+        self.seed = seed
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """The memory's own, made when first used: a generator cannot be handed to a spawned process."""
+        return torch.Generator().manual_seed(self.seed)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of filled slots."""
+
+    @abstractmethod
+    def __getitem__(self, slots: Tensor) -> Samples:
+        """What the slots hold, with the slots noted down."""
+
+    @abstractmethod
+    def add(self, samples: Samples) -> Tensor:
+        """Offer a batch.
+
+        Returns:
+            The slots that hold another sample now, on the host.
+        """
+
+    @abstractmethod
+    def slots_of(self, tasks: Iterable[int]) -> Tensor:
+        """The filled slots that hold samples of these tasks, ascending and on the host."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> None:
+        """Move the contents, as after loading a checkpoint."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on as if never stopped; loads with ``weights_only=True``."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved memory of the same size."""
+
+    def draw(self, size: int, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """Choose filled slots uniformly without replacement.
+
+        Args:
+            size: How many; fewer are drawn if there are not as many.
+            tasks: Choose only among the classes of these tasks: those before the current one are the *old memory*.
+            generator: Used instead of the memory's own, so that the draw leaves later ones as they would have been.
+        """
+        generator = self.generator if generator is None else generator
+        if tasks is None:
+            return torch.randperm(len(self), generator=generator)[:size]
+        eligible = self.slots_of(tasks)
+        return eligible[torch.randperm(len(eligible), generator=generator)[:size]]

@@ -1,0 +1,44 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from tiny import TinySequence, small_net
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning import ConfigurationError, LearnedLabels, LoDM, LowRankMemory, ReplayMethod, Samples
+
+
+def test_synthetic_images_are_rehearsed_within_the_budget(fit: Callable[..., ReplayMethod]) -> None:
+    rehearsed: set[int] = set()
+
+    class Watch(LoDM):
+        def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
+            rehearsed.update(replayed.labels.tolist())
+            held = self.memory[replayed.slots]
+            assert torch.equal(held.labels, replayed.labels)
+            return super().replay_losses(logits, replayed)
+
+        def on_train_batch_end(self, *args: object) -> None:
+            super().on_train_batch_end(*args)  # type: ignore[arg-type]
+            assert isinstance(self.memory, LowRankMemory)
+            assert 0 < self.memory.image_units <= 12
+
+    method = fit(
+        lambda: Watch(small_net(), num_classes=6, buffer_size=12, matching_width=4), TinySequence(batch_size=4)
+    )
+    assert rehearsed == set(range(6))
+    assert len(method.memory) == 24  # two 8 x 8 images of rank 2 in the room of one
+
+
+def test_the_loss_is_that_of_experience_replay() -> None:
+    method = LoDM(small_net(), num_classes=6)
+    current, memory = (Samples(torch.randn(n, 1, 8, 8), torch.randint(6, (n,))) for n in (4, 7))
+    loss = method.loss(current, memory)
+    assert torch.allclose(loss.other, functional.cross_entropy(method(current.images), current.labels))
+    assert torch.allclose(loss.rehearsal, functional.cross_entropy(method(memory.images), memory.labels))
+
+
+def test_labels_of_stored_images_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="LoDM cannot take LearnedLabels"):
+        LoDM(small_net(), num_classes=6, distiller=LearnedLabels())
