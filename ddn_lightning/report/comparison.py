@@ -22,6 +22,7 @@ TITLES = {
     "bic": "BiC",
     "mnemonics": "Mnemonics",
     "lodm": "LoDM",
+    "whole_buffer": "whole-buffer distillation",
     "ddn": "DDN",
     "l2y": "L2Y",
     "label_smoothing": "label smoothing",

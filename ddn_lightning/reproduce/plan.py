@@ -122,7 +122,7 @@ def plan(targets: Sequence[Target], seeds: Sequence[int], rows: Sequence[PresetR
 
 
 def is_available(cell: Cell, configs: Path) -> bool:
-    """Whether there is a configuration for the cell's method: some of the paper's are not implemented yet."""
+    """Whether there is a configuration for the cell's method in this folder, which may be one of the user's own."""
     return (configs / "method" / f"{cell.method}.yaml").is_file()
 
 

@@ -9,6 +9,7 @@ TABLES = (*PAPER_TABLES, "alpha_beta", "digits")
 ALPHAS = (0, 0.5, 1, 2)
 BETAS = (0, 0.5, 0.9, 1)
 HOSTS = ("er", "derpp", "cls_er", "er_ace")
+OTHERS = ("icarl", "lucir", "bic", "mnemonics", "lodm", "whole_buffer")
 ABLATIONS = ("random_labels", "label_smoothing", "l2y")
 
 
@@ -35,5 +36,6 @@ def _digits() -> list[Target]:
     """Every method on Split Digits: minutes on a CPU, without a download, and not in the paper."""
     bounds = [Cell("offline", "digits", 0, method) for method in ("finetune", "joint")]
     hosts = [Cell("offline", "digits", 100, *pair) for pair in product(HOSTS, ("none", "ddn"))]
+    others = [Cell("offline", "digits", 100, method) for method in OTHERS]
     ablations = [Cell("offline", "digits", 100, "er", plugin) for plugin in ABLATIONS]
-    return [Target(cell) for cell in (*bounds, *hosts, *ablations)]
+    return [Target(cell) for cell in (*bounds, *hosts, *others, *ablations)]
