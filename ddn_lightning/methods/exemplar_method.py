@@ -26,14 +26,15 @@ class ExemplarMethod(ReplayMethod):
 
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`. There is no replayed batch, and ``replay_batch_size`` is that of
-            the work at a task's end.
+            the work at a task's end; ``mask_unseen`` is always on.
     """
 
     memory_draws = 0
     is_old_class: Tensor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, mask_unseen=True, **kwargs)
+        super().__init__(*args, **kwargs)
+        self.mask_unseen = True
         if self.buffer_size < self.num_classes:
             raise ConfigurationError(
                 f"buffer_size must be at least num_classes = {self.num_classes}, one exemplar of each class, got "
