@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
 from ddn_lightning.descent import descend
@@ -57,11 +58,7 @@ class BilevelDistiller(LabelDistiller):
     def begin_fit(self, method: "ReplayMethod") -> None:
         """Refuse a precision in which there would be nothing to learn from, and layers without a forward derivative."""
         super().begin_fit(method)
-        if str(method.trainer.precision) not in PRECISIONS:
-            raise ConfigurationError(
-                f"precision must be one of {', '.join(PRECISIONS)} with {type(self).__name__}, whose gradients would "
-                f"drown in rounding otherwise, got {method.trainer.precision}"
-            )
+        check_precision(method.trainer, type(self).__name__)
         if self.lookahead in ("exact", "matching") and _is_batch_norm_synchronised(method):
             raise ConfigurationError(
                 f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}, which needs a "
@@ -163,6 +160,20 @@ class BilevelDistiller(LabelDistiller):
         learned = hypergradient.surrogate(look_ahead, partial(self._inner_loss, inner, learn=False), lr)
         even = hypergradient.surrogate(look_ahead, lambda logits: self.inner_loss(logits, inner, uniform), lr)
         return (even - learned).detach()
+
+
+def check_precision(trainer: Trainer, name: str) -> None:
+    """Refuse a precision in which what is learned through a virtual step is mostly noise.
+
+    Args:
+        trainer: The Trainer, which has the precision.
+        name: Who learns so.
+    """
+    if str(trainer.precision) not in PRECISIONS:
+        raise ConfigurationError(
+            f"precision must be one of {', '.join(PRECISIONS)} with {name}, whose gradients would drown in rounding "
+            f"otherwise, got {trainer.precision}"
+        )
 
 
 def _is_batch_norm_synchronised(method: "ReplayMethod") -> bool:

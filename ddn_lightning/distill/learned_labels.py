@@ -64,7 +64,7 @@ class RowAdam(torch.optim.Optimizer):
     Plain Adam would go on moving rows that are not in the batch, by their momentum.
 
     Args:
-        params: One matrix.
+        params: Matrices.
         lr: Learning rate.
         betas: Decay of both moments.
         eps: Added to the denominator.

@@ -22,6 +22,6 @@ class Mnemonics(PixelDistillation):
         """Those of the task that ends."""
         return self.memory.slots_of([self.task])
 
-    def outer_batch(self, held: Samples) -> list[Samples]:
+    def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
         """The task's data."""
-        return [self.draw_from_task()]
+        return [self.draw_from(data)]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.descent import descend
+from ddn_lightning.distill.bilevel import check_precision
 from ddn_lightning.distill.hypergradient import FrozenNetwork, pixel_surrogate
 from ddn_lightning.distill.learned_labels import RowAdam
 from ddn_lightning.distributed import local_share
@@ -55,10 +56,11 @@ class PixelDistillation(ER):
         """The slots of the memory whose images are learned."""
 
     @abstractmethod
-    def outer_batch(self, held: Samples) -> list[Samples]:
+    def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
         """The parts of the outer loss, augmented.
 
         Args:
+            data: The task's data.
             held: What the slots held before.
         """
 
@@ -76,6 +78,12 @@ class PixelDistillation(ER):
     def end_learning(self, slots: Tensor) -> None:
         """Keep what was learned besides the pixels."""
 
+    def setup(self, stage: str) -> None:
+        """Refuse a precision in which there would be nothing to learn from."""
+        super().setup(stage)
+        if stage == "fit":
+            check_precision(self.trainer, type(self).__name__)
+
     def end_task(self) -> None:
         """Learn the images of the memory."""
         assert self.transform is not None
@@ -92,14 +100,14 @@ class PixelDistillation(ER):
         black, white = (self.transform(torch.full_like(held.images[:1], v)).to(self.dtype) for v in (0, 255))
         rows = images.flatten(1).requires_grad_()
         optimizer = RowAdam([rows, *self.begin_learning(held)], self.distillation_lr)
-        generator = self.streams[DISTILLATION]
+        data = self.sequence.training_samples(self.task)
         for _ in track(self.trainer, self.distillation_steps, "distilling the memory"):
-            chosen = torch.randperm(len(held), generator=generator)[: self.replay_batch_size]
+            chosen = self._choose(held)
             share = local_share(chosen)
             labels = held.labels[share.to(self.device)]
             inner = Samples(rows[share.to(self.device)].view(-1, *images.shape[1:]), labels, slots=share)
             inner.global_size = len(chosen)
-            descend(self._surrogate(inner, self.outer_batch(held)), optimizer)
+            descend(self._surrogate(inner, self.outer_batch(data, held)), optimizer)
             with torch.no_grad():
                 rows.copy_(rows.view_as(images).clamp(black, white).flatten(1))
                 self.after_learning_step()
@@ -109,16 +117,16 @@ class PixelDistillation(ER):
         def inner_loss(logits: Tensor) -> Tensor:
             return inner.mean(self.inner_losses(logits, inner))
 
-        with evaluating(self.network), torch.enable_grad():
+        # a compiled network cannot be differentiated twice
+        with evaluating(self.network), torch.enable_grad(), torch.compiler.set_stance("force_eager"):
             return pixel_surrogate(FrozenNetwork(self.network), inner, inner_loss, outer, self.lr)
 
     def draw_from(self, samples: Samples) -> Samples:
         """An augmented batch of samples, drawn for the outer loss."""
-        generator = self.streams[DISTILLATION]
-        chosen = torch.randperm(len(samples), generator=generator)[: self.replay_batch_size]
+        chosen = self._choose(samples)
         share = samples[local_share(chosen)].to(self.device)
-        return self.augment(replace(share, global_size=len(chosen)), generator)
+        return self.augment(replace(share, global_size=len(chosen)), self.streams[DISTILLATION])
 
-    def draw_from_task(self) -> Samples:
-        """An augmented batch of the task's data."""
-        return self.draw_from(self.sequence.training_samples(self.task))
+    def _choose(self, samples: Samples) -> Tensor:
+        """Which samples are in the next batch, over all ranks."""
+        return torch.randperm(len(samples), generator=self.streams[DISTILLATION])[: self.replay_batch_size]

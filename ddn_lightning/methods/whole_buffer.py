@@ -45,11 +45,11 @@ class WholeBufferDistillation(PixelDistillation):
         """All that are filled."""
         return torch.arange(len(self.memory))
 
-    def outer_batch(self, held: Samples) -> list[Samples]:
+    def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
         """The task's data, and what the memory held of earlier tasks before the learning began."""
         assert held.tasks is not None
         old = (held.tasks < self.task).nonzero().squeeze(1)
-        return [self.draw_from_task(), *([self.draw_from(held[old])] if len(old) else [])]
+        return [self.draw_from(part) for part in (data, held[old]) if len(part)]
 
     def begin_learning(self, held: Samples) -> list[Tensor]:
         """The labels as they are."""

@@ -7,13 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Trainer, seed_everything
-from tiny import TinySequence, small_net
+from tiny import DropoutNet, TinySequence, small_net
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
 from ddn_lightning import (
     ER,
+    ConfigurationError,
     ImageTransform,
     Mnemonics,
     PixelDistillation,
@@ -119,6 +120,55 @@ def test_learning_lowers_the_outer_loss(
     fit(lambda: Watch(small_net(), num_classes=6, lr=0.1), TinySequence(batch_size=4))
     before, after = losses[0]
     assert after < before
+
+
+@BOTH
+def test_what_the_learning_looks_at(fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]) -> None:
+    """Inner: whole images of the memory in evaluation mode. Outer: the task's data, and for Eq. 4 the memory before."""
+    outer_classes: dict[int, list[set[int]]] = {}
+
+    class Watch(method_class):  # type: ignore[misc,valid-type]
+        def _surrogate(self, inner: Samples, outer: list[Samples]) -> Tensor:
+            black, white = (self.transform(torch.full((1, 1, 8, 8), v, dtype=torch.uint8)) for v in (0, 255))
+            assert (inner.images >= black).all()
+            assert (inner.images <= white).all()
+            found = outer_classes.setdefault(self.task, [set() for _ in outer])
+            for classes, part in zip(found, outer, strict=True):
+                classes.update(part.labels.tolist())
+            return super()._surrogate(inner, outer)
+
+        def inner_losses(self, logits: Tensor, samples: Samples) -> Tensor:
+            assert not self.backbone.training
+            return super().inner_losses(logits, samples)
+
+    options = {"buffer_size": 20, "lr": 0.1, "distillation_lr": 0.5, "distillation_steps": 10}
+    fit(lambda: Watch(DropoutNet(), num_classes=6, **options), TinySequence(batch_size=4))
+    if method_class is Mnemonics:
+        assert outer_classes == {0: [{0, 1}], 1: [{2, 3}], 2: [{4, 5}]}
+    else:
+        assert outer_classes == {0: [{0, 1}], 1: [{2, 3}, {0, 1}], 2: [{4, 5}, {0, 1, 2, 3}]}
+
+
+def test_a_compiled_network_is_learned_through_uncompiled() -> None:
+    method = Mnemonics(small_net(), num_classes=6, lr=0.1)
+    images = torch.randn(5, 1, 8, 8, requires_grad=True)
+    inner = Samples(images, torch.randint(6, (5,)), slots=torch.arange(5))
+    outer = [Samples(torch.randn(4, 1, 8, 8), torch.randint(6, (4,)))]
+    (plain,) = torch.autograd.grad(method._surrogate(inner, outer), images)
+    method.backbone.compile(backend="aot_eager")
+    method(images)
+    (compiled,) = torch.autograd.grad(method._surrogate(inner, outer), images)
+    assert torch.equal(plain, compiled)
+
+
+@BOTH
+def test_a_precision_that_drowns_the_gradient_is_refused(
+    fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"precision must be one of .* with {method_class.__name__}.*bf16-true"
+    ):
+        fit(lambda: method_class(small_net(), num_classes=6), precision="bf16-true")
 
 
 @settings(deadline=None, max_examples=5)
