@@ -1,6 +1,6 @@
 """Low-rank memory: synthetic images, each a product of two thin matrices per channel, matched to what comes by."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -33,13 +33,13 @@ class LowRankMemory(Memory):
         buffer_size: Room in images; see above for how many there are.
         seed: Seed of everything random.
         rank: Rank of each channel.
-        steps_per_task: Matching steps per task at most.
-        steps_per_batch: Matching steps on each batch that is offered.
-        lr: How far a step moves a factor, in root mean square: gradients are scaled to length one, as their own length
-            goes with the number of features and with one over the number of images.
-        momentum: Its momentum.
-        width: Channels of the random networks.
-        synthetic_batch_size: Images that take part in a step at most.
+        matching_steps: Matching steps per task at most.
+        matching_steps_per_batch: Matching steps on each batch that is offered.
+        matching_lr: How far a step moves a factor, in root mean square: gradients are scaled to length one, as their
+            own length goes with the number of features and with one over the number of images.
+        matching_momentum: Its momentum.
+        matching_width: Channels of the random networks.
+        matching_batch_size: Images that take part in a step at most.
     """
 
     def __init__(
@@ -47,25 +47,29 @@ class LowRankMemory(Memory):
         buffer_size: int,
         seed: int = 0,
         rank: int = 2,
-        steps_per_task: int = 100,
-        steps_per_batch: int = 1,
-        lr: float = 0.1,
-        momentum: float = 0.5,
-        width: int = 128,
-        synthetic_batch_size: int = 256,
+        matching_steps: int = 100,
+        matching_steps_per_batch: int = 1,
+        matching_lr: float = 0.1,
+        matching_momentum: float = 0.5,
+        matching_width: int = 128,
+        matching_batch_size: int = 256,
     ) -> None:
         super().__init__(buffer_size, seed)
         check_positive(
-            rank=rank, steps_per_batch=steps_per_batch, lr=lr, width=width, synthetic_batch_size=synthetic_batch_size
+            rank=rank,
+            matching_steps_per_batch=matching_steps_per_batch,
+            matching_lr=matching_lr,
+            matching_width=matching_width,
+            matching_batch_size=matching_batch_size,
         )
-        check_not_negative(steps_per_task=steps_per_task, momentum=momentum)
+        check_not_negative(matching_steps=matching_steps, matching_momentum=matching_momentum)
         self.rank = rank
-        self.steps_per_task = steps_per_task
-        self.steps_per_batch = steps_per_batch
-        self.lr = lr
-        self.momentum = momentum
-        self.width = width
-        self.synthetic_batch_size = synthetic_batch_size
+        self.matching_steps = matching_steps
+        self.matching_steps_per_batch = matching_steps_per_batch
+        self.matching_lr = matching_lr
+        self.matching_momentum = matching_momentum
+        self.matching_width = matching_width
+        self.matching_batch_size = matching_batch_size
         self.task, self.steps_taken = -1, 0  # in the current task
         self._fields: dict[str, Tensor] = {}
 
@@ -85,6 +89,22 @@ class LowRankMemory(Memory):
         height, width = self._fields["left"].shape[2], self._fields["right"].shape[3]
         return len(self) * self.rank * (height + width) / (height * width)
 
+    def images_per_class(self, shape: Sequence[int], num_classes: int) -> int:
+        """How many images of each class there is room for; none is an error.
+
+        Args:
+            shape: Shape of an image, which ends with its height and width.
+            num_classes: Number of classes to share the memory.
+        """
+        height, width = shape[-2:]
+        number = self.buffer_size * height * width // (num_classes * self.rank * (height + width))
+        if not number:
+            raise ConfigurationError(
+                f"buffer_size must have room for an image of rank {self.rank} of each of {num_classes} classes, got "
+                f"{self.buffer_size}"
+            )
+        return number
+
     def add(self, samples: Samples) -> Tensor:
         """Make room for classes not met before, and take matching steps. No slot changes its class."""
         self._meet(samples)
@@ -92,7 +112,7 @@ class LowRankMemory(Memory):
         if (task := int(samples.tasks.max())) != self.task:
             self.task, self.steps_taken = task, 0
         real = (samples.images.float() - MEAN) / DEVIATION
-        for _ in range(min(self.steps_per_batch, self.steps_per_task - self.steps_taken) if len(self) else 0):
+        for _ in range(min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)):
             self._match(real, samples.labels)
             self.steps_taken += 1
         return torch.empty(0, dtype=torch.long)
@@ -135,14 +155,7 @@ class LowRankMemory(Memory):
         new = torch.unique(labels[~torch.isin(labels, known)])
         if not len(new):
             return
-        height, width = samples.images.shape[2:]
-        num_classes = len(torch.unique(known)) + len(new)
-        share = self.buffer_size * height * width // (num_classes * self.rank * (height + width))
-        if share == 0:
-            raise ConfigurationError(
-                f"buffer_size must have room for an image of rank {self.rank} of each of {num_classes} classes, got "
-                f"{self.buffer_size}"
-            )
+        share = self.images_per_class(samples.images.shape, len(torch.unique(known)) + len(new))
         parts = [{name: field[rank_in_class(known) < share] for name, field in self._fields.items()}]
         for label in new.tolist():
             task = int(samples.tasks[labels == label][0])
@@ -169,18 +182,17 @@ class LowRankMemory(Memory):
     def _match(self, real: Tensor, labels: Tensor) -> None:
         """One step of SGD on the distance between mean features."""
         eligible = torch.isin(self._fields["labels"], labels).nonzero().squeeze(1).cpu()
-        chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.synthetic_batch_size]]
+        chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.matching_batch_size]]
         slots = chosen.to(labels.device)
         factors = [self._fields[name][slots].requires_grad_() for name in FACTORS]
         augment = SiameseAugmentation.draw(self.generator)
-        network = random_network(self.generator, real, self.width)
+        network = random_network(self.generator, real, self.matching_width)
         both = torch.cat([augment(real), augment(factors[0] @ factors[1])])
         features = random_features(both, network)
         loss = matching_loss(features[: len(real)], labels, features[len(real) :], self._fields["labels"][slots])
-        with torch.no_grad():
-            for name, gradient in zip(FACTORS, torch.autograd.grad(loss, factors), strict=True):
-                size = gradient.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
-                step = self.momentum * self._fields[f"{name}_momentum"][slots] + gradient / (size + EPSILON)
-                self._fields[f"{name}_momentum"][slots] = step
-                self._fields[name][slots] -= self.lr * step
-        take_from_first_rank([self._fields[name] for name in (*FACTORS, "left_momentum", "right_momentum")])
+        for name, gradient in zip(FACTORS, torch.autograd.grad(loss, factors), strict=True):
+            size = gradient.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
+            step = self.matching_momentum * self._fields[f"{name}_momentum"][slots] + gradient / (size + EPSILON)
+            take_from_first_rank([step])
+            self._fields[f"{name}_momentum"][slots] = step
+            self._fields[name][slots] -= self.matching_lr * step

@@ -29,6 +29,8 @@ class LoDM(ER):
         **kwargs: Arguments of :class:`ER`. ``buffer_size`` is counted in images' worth of numbers.
     """
 
+    memory: LowRankMemory
+
     def __init__(
         self,
         *args: Any,
@@ -41,19 +43,34 @@ class LoDM(ER):
         matching_batch_size: int = 256,
         **kwargs: Any,
     ) -> None:
-        self.matching = {
-            "rank": rank,
-            "steps_per_task": matching_steps,
-            "steps_per_batch": matching_steps_per_batch,
-            "lr": matching_lr,
-            "momentum": matching_momentum,
-            "width": matching_width,
-            "synthetic_batch_size": matching_batch_size,
-        }
+        # before the base, which builds the memory
+        self.rank = rank
+        self.matching_steps = matching_steps
+        self.matching_steps_per_batch = matching_steps_per_batch
+        self.matching_lr = matching_lr
+        self.matching_momentum = matching_momentum
+        self.matching_width = matching_width
+        self.matching_batch_size = matching_batch_size
         super().__init__(*args, **kwargs)
         if isinstance(self.distiller, LearnedLabels):
             raise ConfigurationError("LoDM cannot take LearnedLabels, which has a label for each stored image")
 
     def build_memory(self, seed: int) -> LowRankMemory:
         """An empty memory of low-rank images."""
-        return LowRankMemory(self.buffer_size, seed, **self.matching)  # type: ignore[arg-type]
+        return LowRankMemory(
+            self.buffer_size,
+            seed,
+            rank=self.rank,
+            matching_steps=self.matching_steps,
+            matching_steps_per_batch=self.matching_steps_per_batch,
+            matching_lr=self.matching_lr,
+            matching_momentum=self.matching_momentum,
+            matching_width=self.matching_width,
+            matching_batch_size=self.matching_batch_size,
+        )
+
+    def setup(self, stage: str) -> None:
+        """Refuse a memory that the last task would find too small."""
+        super().setup(stage)
+        if stage == "fit":
+            self.memory.images_per_class(self.sequence.test_set.images.shape, self.num_classes)

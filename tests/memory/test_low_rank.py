@@ -4,8 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from ddn_lightning import ConfigurationError, LowRankMemory, Samples
+from ddn_lightning.distill.siamese_augmentation import SiameseAugmentation
+from ddn_lightning.memory import low_rank
 
 
 def batch(labels: list[int], size: int = 8, seed: int = 0) -> Samples:
@@ -23,7 +26,7 @@ def batch(labels: list[int], size: int = 8, seed: int = 0) -> Samples:
 def test_the_budget_is_never_exceeded_and_classes_share_it(
     buffer_size: int, rank: int, stream: list[list[int]]
 ) -> None:
-    memory = LowRankMemory(buffer_size, rank=rank, width=4, synthetic_batch_size=8)
+    memory = LowRankMemory(buffer_size, rank=rank, matching_width=4, matching_batch_size=8)
     met: set[int] = set()
     for labels in stream:
         memory.add(batch(labels))
@@ -41,7 +44,7 @@ def test_the_budget_is_never_exceeded_and_classes_share_it(
 
 
 def test_images_have_low_rank_and_are_eight_times_as_many() -> None:
-    memory = LowRankMemory(buffer_size=4, steps_per_task=0)
+    memory = LowRankMemory(buffer_size=4, matching_steps=0)
     memory.add(batch([0, 1], size=32))
     assert len(memory) == 32
     channels = memory._standardised(torch.arange(32)).flatten(0, 1)
@@ -60,7 +63,7 @@ def test_matching_brings_the_images_nearer_to_the_class_mean() -> None:
         means = torch.stack([held.images[held.labels == label].float().mean(0) for label in (0, 1)])
         return (means - patterns).abs().mean().item()
 
-    memory = LowRankMemory(buffer_size=20, width=32, steps_per_task=150)
+    memory = LowRankMemory(buffer_size=20, matching_width=32, matching_steps=150)
     labels = torch.tensor([0, 1] * 8)
     samples = Samples(patterns[labels].to(torch.uint8), labels, tasks=torch.zeros(16, dtype=torch.long))
     memory.add(samples)
@@ -70,8 +73,40 @@ def test_matching_brings_the_images_nearer_to_the_class_mean() -> None:
     assert distance(memory) < 0.8 * before
 
 
+def test_a_step_is_normalised_descent_with_momentum_on_mean_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = LowRankMemory(buffer_size=4, matching_width=5, matching_lr=0.3, matching_momentum=0.6, matching_steps=0)
+    samples = batch([0, 0, 1])
+    memory.add(samples)
+    convolution = nn.Conv2d(1, 5, 3, padding=1)
+    augment = SiameseAugmentation("colour", (0.9, 0.1, 0.8))
+    weights = [(convolution.weight.detach(), convolution.bias.detach())]
+    monkeypatch.setattr(low_rank, "random_network", lambda *_: weights)
+    monkeypatch.setattr(SiameseAugmentation, "draw", lambda _: augment)
+    features = nn.Sequential(convolution, nn.InstanceNorm2d(5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten())
+
+    held = memory.state_dict()["contents"]
+    factors = {name: held[name].clone().requires_grad_() for name in ("left", "right")}
+    speed = {name: torch.zeros_like(factor) for name, factor in factors.items()}
+    memory.matching_steps = memory.matching_steps_per_batch = 3
+    memory.add(samples)
+    for _ in range(3):
+        synthetic = features(augment(factors["left"] @ factors["right"]))
+        real = features(augment((samples.images.float() - 127.5) / 64))
+        losses = [(real[:2].mean(0) - synthetic[held["labels"] == 0].mean(0)).square().sum()]
+        losses += [(real[2] - synthetic[held["labels"] == 1].mean(0)).square().sum()]
+        gradients = torch.autograd.grad(torch.stack(losses).sum(), list(factors.values()))
+        for (name, factor), gradient in zip(factors.items(), gradients, strict=True):
+            for image in range(len(factor)):
+                length = gradient[image].square().mean().sqrt()
+                speed[name][image] = 0.6 * speed[name][image] + gradient[image] / length
+            with torch.no_grad():
+                factor -= 0.3 * speed[name]
+    for name, factor in factors.items():
+        assert torch.allclose(memory.state_dict()["contents"][name], factor, atol=1e-4)
+
+
 def test_a_tasks_budget_of_steps() -> None:
-    memory = LowRankMemory(buffer_size=20, width=4, steps_per_task=5, steps_per_batch=2)
+    memory = LowRankMemory(buffer_size=20, matching_width=4, matching_steps=5, matching_steps_per_batch=2)
     taken = []
     for labels in ([0, 1], [0, 1], [0, 1], [0, 1], [2, 3], [2, 3]):
         before = memory.state_dict()["contents"].get("left")
@@ -83,7 +118,7 @@ def test_a_tasks_budget_of_steps() -> None:
 
 
 def test_a_restored_memory_goes_on_the_same() -> None:
-    first, second = LowRankMemory(12, width=4), LowRankMemory(12, width=4, seed=9)
+    first, second = LowRankMemory(12, matching_width=4), LowRankMemory(12, matching_width=4, seed=9)
     first.add(batch([0, 1]))
     file = io.BytesIO()
     torch.save(first.state_dict(), file)

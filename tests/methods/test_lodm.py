@@ -42,3 +42,14 @@ def test_the_loss_is_that_of_experience_replay() -> None:
 def test_labels_of_stored_images_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="LoDM cannot take LearnedLabels"):
         LoDM(small_net(), num_classes=6, distiller=LearnedLabels())
+
+
+def test_a_memory_too_small_for_the_last_task_is_refused_before_the_first(fit: Callable[..., ReplayMethod]) -> None:
+    with pytest.raises(ConfigurationError, match="room for an image of rank 2 of each of 6 classes, got 2"):
+        fit(lambda: LoDM(small_net(), num_classes=6, buffer_size=2))
+
+
+@pytest.mark.parametrize("name", ["rank", "matching_lr", "matching_width", "matching_batch_size"])
+def test_errors_name_the_argument(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} must be positive, got -1"):
+        LoDM(small_net(), num_classes=6, **{name: -1})  # type: ignore[arg-type]
