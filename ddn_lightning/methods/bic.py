@@ -51,8 +51,8 @@ class BiC(ExemplarMethod):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if not 0 <= held_out_fraction < 1:
-            raise ConfigurationError(f"held_out_fraction must be at least 0 and below 1, got {held_out_fraction}")
+        if not 0 < held_out_fraction < 1:
+            raise ConfigurationError(f"held_out_fraction must be above 0 and below 1, got {held_out_fraction}")
         check_positive(temperature=temperature, correction_lr=correction_lr)
         check_not_negative(correction_epochs=correction_epochs)
         self.held_out_fraction = held_out_fraction

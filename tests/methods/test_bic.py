@@ -91,6 +91,28 @@ def test_only_the_last_tasks_classes_are_corrected_and_not_within_a_task() -> No
     assert (scores[:, 4:] < -1e30).all()
 
 
-def test_a_fraction_is_a_fraction() -> None:
-    with pytest.raises(ConfigurationError, match="held_out_fraction must be at least 0 and below 1, got 1"):
-        BiC(small_net(), num_classes=6, held_out_fraction=1.0)
+def test_each_task_learns_a_correction_of_its_own_classes_alone(fit: Callable[..., ReplayMethod]) -> None:
+    corrected = []
+
+    class Watch(BiC):
+        def end_task(self) -> None:
+            super().end_task()
+            is_changed = (self.correction_scale != 1) & (self.correction_shift != 0)
+            assert torch.equal(is_changed, (self.correction_scale != 1) | (self.correction_shift != 0))
+            corrected.append(is_changed.nonzero().flatten().tolist())
+
+    sequence = TinySequence(batch_size=6, class_order_seed=3)
+    fit(lambda: Watch(small_net(), num_classes=6, buffer_size=20, correction_epochs=3), sequence)
+    assert corrected == [[], *(classes.sort().values.tolist() for classes in sequence.task_classes[1:])]
+
+
+def test_exemplars_without_any_to_spare_leave_outputs_as_they_are(fit: Callable[..., ReplayMethod]) -> None:
+    method = fit(lambda: BiC(small_net(), num_classes=6, buffer_size=6), TinySequence(num_tasks=2, batch_size=6))
+    assert method.exemplars.samples.labels.tolist() == list(range(6))
+    fit(lambda: BiC(small_net(), num_classes=6, buffer_size=7, correction_epochs=1), TinySequence(batch_size=6))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0])
+def test_a_fraction_is_a_fraction(fraction: float) -> None:
+    with pytest.raises(ConfigurationError, match=f"held_out_fraction must be above 0 and below 1, got {fraction}"):
+        BiC(small_net(), num_classes=6, held_out_fraction=fraction)
