@@ -113,8 +113,41 @@ def test_new_weights_are_imprinted_and_old_ones_wait_for_the_fine_tuning(fit: Ca
             super().end_task()
             assert torch.equal(backbone, self.backbone.layers[0].weight)
             assert torch.equal(trained, self.head.weight) == (self.task == 0)
+            later = 2 * self.task + 2
+            assert torch.equal(trained[later:], self.head.weight[later:])
             assert torch.equal(self.old_network.head.weight, self.head.weight)
             checked.append("fine-tuned")
 
     fit(lambda: Watch(small_net(), num_classes=6, buffer_size=12), TinySequence(batch_size=6))
     assert checked == ["fine-tuned", "imprinted", "fine-tuned", "imprinted", "fine-tuned"]
+
+
+def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Callable[..., ReplayMethod]) -> None:
+    checked = []
+
+    class Unaugmented(TinySequence):
+        padding, flip = 0, False
+
+    class Watch(LUCIR):
+        def _fine_tune(self) -> None:
+            held = self.exemplars.samples
+            assert len(set(held.labels.bincount().tolist())) == 1
+            weight = self.head.weight.detach().clone().requires_grad_()
+            scale = self.head.scale.detach().clone().requires_grad_()
+            with torch.no_grad():
+                features = self.backbone(self.transform(held.images))
+            for _ in range(3):
+                cosines = torch.stack([functional.cosine_similarity(features, w[None]) for w in weight], dim=1)
+                loss = functional.cross_entropy(scale * cosines[:, : 2 * self.task + 2], held.labels)
+                gradients = torch.autograd.grad(loss, [weight, scale])
+                with torch.no_grad():
+                    weight -= 0.2 * gradients[0]
+                    scale -= 0.2 * gradients[1]
+            super()._fine_tune()
+            assert torch.allclose(self.head.weight, weight, atol=1e-5)
+            assert torch.allclose(self.head.scale, scale, atol=1e-5)
+            checked.append(self.task)
+
+    options = {"fine_tuning_epochs": 3, "fine_tuning_lr": 0.2, "replay_batch_size": 50}
+    fit(lambda: Watch(small_net(), num_classes=6, buffer_size=12, **options), Unaugmented(batch_size=6))
+    assert checked == [1, 2]
