@@ -1,6 +1,7 @@
 """Every method there is, found rather than listed, so that later ones are tested without being named."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,29 +36,6 @@ class SlowEnding(ddn_lightning.ER):
         self.endings[self.task] += 1
 
 
-class MergedStream(ddn_lightning.ER):
-    """A stand-in for methods that train on what they keep as if it were data: chosen at a task's end."""
-
-    kept_images: Tensor
-    kept_labels: Tensor
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.register_buffer("kept_images", torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
-        self.register_buffer("kept_labels", torch.zeros(4, dtype=torch.long))
-
-    def end_task(self) -> None:
-        kept = self.memory[self.memory.draw(4)]
-        self.kept_images, self.kept_labels = kept.images.clone(), kept.labels.clone()
-
-    def stream(self, sequence: ddn_lightning.TaskSequence, epoch: int) -> Samples:
-        data = super().stream(sequence, epoch)
-        if epoch < sequence.epochs_per_task:
-            return data
-        kept = Samples(self.kept_images.cpu(), self.kept_labels.cpu(), tasks=self.kept_labels.cpu() // 2)
-        return ddn_lightning.concatenate([data, kept])
-
-
 class ControlledER(ddn_lightning.ER):
     """ER with its options on."""
 
@@ -70,17 +48,29 @@ METHODS = [
     for found in vars(ddn_lightning).values()
     if inspect.isclass(found) and issubclass(found, ReplayMethod) and not inspect.isabstract(found)
 ]
-METHODS += [SlowEnding, MergedStream, ControlledER]
+METHODS += [SlowEnding, ControlledER]
 
 DISTILLERS = [
     found
     for found in vars(ddn_lightning).values()
     if inspect.isclass(found) and issubclass(found, LabelDistiller) and not inspect.isabstract(found)
 ]
+
+
+def is_like_er(method: type[ReplayMethod]) -> bool:
+    """Whether a plug-in meets in it, step by step, what it meets in ER."""
+    return issubclass(method, ddn_lightning.ER) and method is not ddn_lightning.ER
+
+
 # every method alone, every host with Data-Distill-Net, and every other source of labels with ER
 COMBINATIONS = [pytest.param(method, None, id=method.__name__) for method in METHODS]
 COMBINATIONS += [
-    pytest.param(method, distiller, id=f"{method.__name__}-{distiller.__name__}")
+    pytest.param(
+        method,
+        distiller,
+        id=f"{method.__name__}-{distiller.__name__}",
+        marks=[pytest.mark.slow] if is_like_er(method) else [],
+    )
     for method in METHODS
     for distiller in DISTILLERS
     if method in vars(ddn_lightning).values() and method.memory_draws
@@ -115,7 +105,7 @@ class SaveAlways(Checkpoint):
 
 def build(
     method_class: type[ReplayMethod],
-    distiller_class: type[LabelDistiller] | None = None,
+    distiller_class: Callable[[], LabelDistiller] | None = None,
     backbone: Backbone | None = None,
     **arguments: Any,
 ) -> ReplayMethod:

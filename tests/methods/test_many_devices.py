@@ -25,7 +25,7 @@ def test_spawned_ranks_equal_one(fit: Callable[..., ReplayMethod]) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("batch_size", [6, 5])
+@pytest.mark.parametrize("batch_size", [5, pytest.param(6, marks=pytest.mark.slow)])  # 5 is uneven
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
 def test_several_ranks_equal_one(
     fit: Callable[..., ReplayMethod],
