@@ -143,6 +143,9 @@ class LowRankMemory(Memory):
         for name, own in (("buffer_size", self.buffer_size), ("rank", self.rank)):
             if state[name] != own:
                 raise ConfigurationError(f"{name} is {own}, but that of the checkpoint's memory is {state[name]}")
+        held = [len(content) for content in state["contents"].values()]
+        if len(set(held)) != (state["task"] >= 0):  # as many of everything, once there was a task
+            raise ConfigurationError(f"the checkpoint's memory of {state['task'] + 1} tasks holds {held} images")
         self.task, self.steps_taken = state["task"], state["steps_taken"]
         self.generator.set_state(state["generator"].cpu())
         self._fields = dict(state["contents"])
