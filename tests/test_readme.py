@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from ddn_lightning.cli import main
+from ddn_lightning.report.comparison import TITLES
+from ddn_lightning.reproduce.tables import OTHERS as TABLES_OTHERS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -106,23 +108,50 @@ def test_each_measured_row_is_what_its_command_gives(mean: str, deviation: str, 
 
 
 def test_all_measured_rows_were_found() -> None:
-    with_command = re.sub(r"<!-- (digits|measured) -->.*<!-- /\1 -->", "", README, flags=re.S)
+    with_command = re.sub(r"<!-- (digits|others|measured) -->.*?<!-- /\1 -->", "", README, flags=re.S)
     assert len(ROWS) == len(re.findall(r"^\|.* ± .*\|$", with_command, re.M)) == 9
 
 
+def shown(block: str) -> list[list[str]]:
+    """The cells of a table that ``ddn reproduce`` has printed."""
+    content = README.partition(f"<!-- {block} -->\n")[2].partition(f"<!-- /{block} -->")[0]
+    header, _, *rows = (line.split(" | ") for line in content.splitlines())
+    assert all(len(row) == len(header) for row in rows)
+    return rows
+
+
+OTHERS = "ddn reproduce digits --methods finetune er icarl lucir bic mnemonics lodm whole_buffer --plugins none"
+
+
+def test_the_papers_other_methods_are_all_shown_and_beat_fine_tuning() -> None:
+    assert f"{OTHERS} --seeds 10 11 12 --jobs 2" in COMMANDS
+    bound, _, *others = ((row[3], *map(float, row[4].split()[:3:2])) for row in shown("others"))
+    assert [name for name, *_ in others] == [TITLES[name] for name in TABLES_OTHERS]
+    assert all(mean - deviation > bound[1] + bound[2] + 20 for _, mean, deviation in others)
+
+
+@pytest.mark.slow
+def test_reproducing_the_other_methods_gives_the_table_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"{OTHERS} --seeds 10") == 0
+    measured = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[4:]]
+    for row, expected in zip(measured, shown("others"), strict=True):
+        mean, _, deviation, _ = expected[4].split()
+        assert row[:4] == expected[:4]
+        assert abs(float(row[4].split()[0]) - float(mean)) < 5 + 4 * float(deviation)  # of three seeds only
+
+
 def test_reproducing_digits_gives_the_table_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    (command,) = [command for command in COMMANDS if command.startswith("ddn reproduce digits")]
+    (command,) = [command for command in COMMANDS if command.startswith("ddn reproduce digits --methods er ")]
     seeds = "--seeds 11 12 13 14 15"
     assert f"--plugins none ddn {seeds} " in command
     assert run(command.replace(f"none ddn {seeds}", "none --seeds 11")) == 0  # DDN's row is tested above
     *_, measured = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
-    block = README.partition("<!-- digits -->\n")[2].partition("<!-- /digits -->")[0]
-    header, _, shown, distilled = (line.split(" | ") for line in block.splitlines())
-    assert len(header) == len(measured)
-    assert measured[:4] == shown[:4]
-    mean, _, deviation, _ = shown[4].split()
+    plain, distilled = shown("digits")
+    assert len(plain) == len(measured)
+    assert measured[:4] == plain[:4]
+    mean, _, deviation, _ = plain[4].split()
     assert abs(float(measured[4].split()[0]) - float(mean)) < 4 * float(deviation)
-    for row in (shown, distilled):
+    for row in (plain, distilled):
         assert f"| {row[4].removesuffix(' (5)')} | {row[7].removesuffix(' (5)')} | `ddn fit" in README
 
 
