@@ -78,10 +78,11 @@ def test_a_step_is_normalised_descent_with_momentum_on_mean_features(monkeypatch
     samples = batch([0, 0, 1])
     memory.add(samples)
     convolution = nn.Conv2d(1, 5, 3, padding=1)
-    augment = SiameseAugmentation("colour", (0.9, 0.1, 0.8))
+    changes = [SiameseAugmentation(kind, (0.1, 0.2, 0.8)) for kind in ("colour", "flip", "crop")]
+    left = iter(changes)  # one for each step, for real and synthetic images alike
     weights = [(convolution.weight.detach(), convolution.bias.detach())]
     monkeypatch.setattr(low_rank, "random_network", lambda *_: weights)
-    monkeypatch.setattr(SiameseAugmentation, "draw", lambda _: augment)
+    monkeypatch.setattr(SiameseAugmentation, "draw", lambda _: next(left))
     features = nn.Sequential(convolution, nn.InstanceNorm2d(5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten())
 
     held = memory.state_dict()["contents"]
@@ -89,7 +90,7 @@ def test_a_step_is_normalised_descent_with_momentum_on_mean_features(monkeypatch
     speed = {name: torch.zeros_like(factor) for name, factor in factors.items()}
     memory.matching_steps = memory.matching_steps_per_batch = 3
     memory.add(samples)
-    for _ in range(3):
+    for augment in changes:
         synthetic = features(augment(factors["left"] @ factors["right"]))
         real = features(augment((samples.images.float() - 127.5) / 64))
         losses = [(real[:2].mean(0) - synthetic[held["labels"] == 0].mean(0)).square().sum()]
