@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny import TinySequence, small_net
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ddn_lightning import BiC, ConfigurationError, ReplayMethod, Samples
 from ddn_lightning.methods.bic import learn_correction
@@ -54,6 +55,19 @@ def test_the_correction_undoes_a_known_bias(scale: float, shift: float) -> None:
     batches = [torch.arange(6000)] * 300
     found = learn_correction(biased, labels, is_new, batches, lr=0.03)
     assert found.tolist() == pytest.approx([scale, shift], abs=0.15)
+
+
+def test_the_default_correction_is_long_enough_where_an_epoch_is_one_batch() -> None:
+    method = BiC(small_net(), num_classes=6)
+    unbiased = 2 * torch.randn(2000, 6)
+    labels = torch.multinomial(unbiased.softmax(1), 1).squeeze(1)
+    is_new = torch.tensor([False, False, False, False, True, True])
+    batches = [torch.arange(2000)] * method.correction_epochs
+    biased = unbiased + 1.5 * is_new
+    scale, shift = learn_correction(biased, labels, is_new, batches, method.correction_lr)
+    corrected = torch.where(is_new, scale * biased + shift, biased)
+    losses = [functional.cross_entropy(outputs, labels).item() for outputs in (unbiased, corrected, biased)]
+    assert losses[1] - losses[0] < 0.1 * (losses[2] - losses[0])
 
 
 def test_held_out_samples_are_balanced_and_never_trained_on(fit: Callable[..., ReplayMethod]) -> None:
