@@ -62,7 +62,8 @@ def test_what_is_learned_and_what_stays(
             is_changed = (before.images != after.images).flatten(1).any(1)
             changed.append(set(after.tasks[is_changed].tolist()))
 
-    fit(lambda: Watch(small_net(), num_classes=6, buffer_size=20, lr=0.1), TinySequence(batch_size=4))
+    options = {"buffer_size": 20, "lr": 0.1, "distillation_steps": 10}
+    fit(lambda: Watch(small_net(), num_classes=6, **options), TinySequence(batch_size=4))
     whole = method_class is WholeBufferDistillation
     assert changed == [{0}, {0, 1} if whole else {1}, {0, 1, 2} if whole else {2}]
 
@@ -117,7 +118,7 @@ def test_learning_lowers_the_outer_loss(
             losses.append((before, self.loss_after_a_step(slots)))
             del self.is_done
 
-    fit(lambda: Watch(small_net(), num_classes=6, lr=0.1), TinySequence(batch_size=4))
+    fit(lambda: Watch(small_net(), num_classes=6, lr=0.1, distillation_steps=20), TinySequence(batch_size=4))
     before, after = losses[0]
     assert after < before
 
@@ -212,6 +213,7 @@ def test_soft_labels_are_distributions_and_replayed_once_their_task_has_ended(
             assert (labels >= 0).all()
             assert not hasattr(self, "learned_labels")
 
-    method = fit(lambda: Watch(small_net(), num_classes=6, buffer_size=20, lr=0.1), TinySequence(batch_size=4))
+    options = {"buffer_size": 20, "lr": 0.1, "distillation_steps": 10}
+    method = fit(lambda: Watch(small_net(), num_classes=6, **options), TinySequence(batch_size=4))
     assert isinstance(method, WholeBufferDistillation)
     assert (method.soft_labels.max(1).values < 1).any()
