@@ -12,6 +12,13 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 AXES = {axis: sorted((CONFIGS / axis).glob("*.yaml")) for axis in ("method", "data", "setting")}
 PLUGINS = sorted((CONFIGS / "plugin").glob("*.yaml"))
 COMBINATIONS = [*itertools.product(*AXES.values()), *itertools.product(AXES["method"], PLUGINS)]
+# files of an axis differ in their own values only: every file by default, all combinations with the slow tests
+FAST = ("er", "cifar10", "online", "ddn")
+
+
+def is_fast(files: tuple[Path, ...]) -> bool:
+    """Whether at most one of the files is another than the one that stands for its axis."""
+    return sum(path.stem not in FAST for path in files) <= 1
 
 
 def parsed(
@@ -34,7 +41,11 @@ def test_there_is_a_file_for_each_value_of_each_axis() -> None:
     assert [path.stem for path in PLUGINS] == ["ddn", "l2y", "label_smoothing", "random_labels"]
 
 
-@pytest.mark.parametrize("files", COMBINATIONS, ids=lambda files: "-".join(path.stem for path in files))
+@pytest.mark.parametrize(
+    "files",
+    [pytest.param(files, marks=[] if is_fast(files) else [pytest.mark.slow]) for files in COMBINATIONS],
+    ids=lambda files: "-".join(path.stem for path in files),
+)
 def test_every_combination_is_parsed(files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]) -> None:
     settings = parsed(capsys, CONFIGS / "base.yaml", *files)
     for file in files:
