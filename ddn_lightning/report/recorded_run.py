@@ -133,9 +133,7 @@ def read_run(folder: Path, name: str | None = None) -> RecordedRun:
     except ValueError as error:
         problems.append(str(error))
     if results is not None and observed is not None and len(observed.task_classes) != len(results.matrix):
-        problems.append(
-            f"{RESULTS_FILE} has {len(results.matrix)} tasks, its observations {len(observed.task_classes)}"
-        )
+        problems.append(f"has results of {len(results.matrix)} tasks, but observations of {len(observed.task_classes)}")
         observed = None
     if results is not None and results.tasks_finished < len(results.matrix):
         problems.append(f"has learned {results.tasks_finished} of its {len(results.matrix)} tasks")

@@ -25,6 +25,7 @@ MOST_TICKS = 20
 LONGEST_NAME = 24
 RESOLUTION = 110  # dots per inch: a figure of 7 inches is 770 wide
 SETTINGS: dict[str, Any] = {
+    "axes.axisbelow": True,
     "axes.edgecolor": INK,
     "axes.grid": True,
     "axes.labelcolor": INK,
