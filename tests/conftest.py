@@ -46,7 +46,7 @@ def _drawn_only_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pyt
 
 @pytest.fixture(scope="session")
 def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three short runs that nobody may change: ``er``, ``ddn`` and ``stopped``, after one of five tasks."""
+    """A folder with three short runs that nobody may change: er, ddn, and stopped after one of its five tasks."""
     folder = tmp_path_factory.mktemp("recorded") / "runs"
     short = ["--data.epochs_per_task=1", "--trainer.log_every_n_steps=5", "--trainer.enable_progress_bar=false"]
     fit = ["fit", "-c", str(QUICKSTART), *short, "--runs", str(folder)]

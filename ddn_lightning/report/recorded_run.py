@@ -24,7 +24,7 @@ TASK_ENDS = "average_accuracy"  # is logged at task ends only
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError, csv.Error, RecursionError)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """What stands in ``results.json``; accuracies in percent, ``None`` or ``nan`` where nothing was measured.
 
@@ -66,7 +66,7 @@ class Results:
         return self.method if self.plugin is None else f"{self.method} + {self.plugin}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecordedRun:
     """What is known of a run.
 

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 import pytest
@@ -81,7 +82,7 @@ def test_alpha_and_beta_have_error_bars() -> None:
     point = (Statistic(40.0, 2.0, 3), Statistic(30.0, None, 1))
     figure = alpha_beta_figure({1.0: point, 0.5: (Statistic(35.0, 1.0, 3), Statistic(33.0, 3.0, 3))}, {0.9: point})
     alpha, beta = figure.axes
-    assert (alpha.get_xlabel(), beta.get_xlabel()) == ("α", "β")
+    assert (alpha.get_xlabel(), beta.get_xlabel()) == ("\N{GREEK SMALL LETTER ALPHA}", "β")
     line, _, (bars,) = alpha.containers[0]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([0.5, 1.0], [35.0, 40.0])
     assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [[34.0, 36.0], [38.0, 42.0]]
@@ -146,10 +147,13 @@ def test_fifteen_lines_look_different() -> None:
     assert len({tuple(series(index).items()) for index in range(15)}) == 15
 
 
-@pytest.mark.parametrize("name", ["$x_1$", "$", "_a", "<script>alert(1)</script>", "名前", "a\nb", ""])
+@pytest.mark.parametrize(
+    "name", ["$x_1$", "$", "_a", "<script>alert(1)</script>", "名前", "a\nb", "a--b->", "\x07", ""]
+)
 def test_any_name_can_be_drawn(name: str) -> None:
     svg = as_svg(task_accuracy_figure({name: TWO_TASKS, "other": TWO_TASKS}))
     assert "<script" not in svg
+    ElementTree.fromstring(svg)
 
 
 def test_files_are_the_same_each_time_and_settings_are_left_alone(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def shorten(name: str, most: int = LONGEST_NAME) -> str:
     >>> shorten("_mine"), shorten("a" * 30, most=5)
     (' _mine', 'aa…aa')
     """
-    name = " ".join(name.split())
+    name = "".join(letter if letter.isprintable() else "�" for letter in " ".join(name.split()))
     if len(name) > most:
         name = f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
     return f" {name}" if name.startswith("_") else name
