@@ -11,6 +11,8 @@ from ddn_lightning.report.statistic import Statistic, statistic
 
 PLACES = ("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only")
 SHOWS = ("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps")
+TOLD_APART = ("model.init_args.", "data.init_args.")
+TOLD = ("model.init_args.buffer_size", "model.init_args.distiller")
 ALPHA, BETA = (f"model.init_args.distiller.init_args.{name}" for name in ("alpha", "beta"))
 Points = dict[float, tuple[Statistic, Statistic]]
 
@@ -47,6 +49,16 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
+def what_differs(runs: Sequence[RecordedRun]) -> list[str]:
+    """The settings in which each run is unlike others, in short; not those that other columns of a table tell."""
+    settings = [{k: v for k, v in run.config.items() if k.startswith(TOLD_APART) and k not in TOLD} for run in runs]
+    found = [one for one in differences(settings) if len({value for value in one.values if value}) > 1]
+    return [
+        ", ".join(f"{one.key.rpartition('.')[2]} {one.values[number]}" for one in found if one.values[number])
+        for number in range(len(runs))
+    ]
+
+
 def by_seed(runs: Iterable[RecordedRun]) -> list[list[RecordedRun]]:
     """Groups of runs that differ in nothing but their seed, and in what does not change a result."""
     return _grouped(runs, ignored=(*PLACES, *SHOWS))
@@ -62,12 +74,13 @@ def _grouped(runs: Iterable[RecordedRun], ignored: Sequence[str]) -> list[list[R
 
 
 def alpha_beta_points(runs: Iterable[RecordedRun]) -> tuple[Points, Points] | None:
-    """ACC and FM by alpha and by beta, where runs differ in these; the other weight is the one most runs have."""
+    """ACC and FM by alpha and by beta, each empty if no runs differ in it; the other weight is the one most runs have."""
     numbers = [run for run in runs if all(isinstance(run.config.get(key), int | float) for key in (ALPHA, BETA))]
     groups = _grouped(numbers, ignored=(*PLACES, *SHOWS, ALPHA, BETA))
     largest = max(groups, key=len, default=[])
     alphas, betas = (_points(largest, varied, fixed) for varied, fixed in ((ALPHA, BETA), (BETA, ALPHA)))
-    return (alphas, betas) if len(alphas) > 1 or len(betas) > 1 else None
+    varied = [points if len(points) > 1 else {} for points in (alphas, betas)]
+    return (varied[0], varied[1]) if any(varied) else None
 
 
 def _points(runs: Sequence[RecordedRun], varied: str, fixed: str) -> Points:

@@ -122,7 +122,9 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
     whole = f"{best.results.title} on {best.results.dataset}: ACC {best.results.acc:.2f} %"
     if len(finished) == 1:
         return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
-    return f"{counted}, {len(finished)} of them finished. Best: {best.name}, {whole}."
+    told = f"{counted}, {len(finished)} of them finished."
+    is_one_dataset = len({run.results.dataset for run in finished if run.results}) == 1
+    return f"{told} Best: {best.name}, {whole}." if is_one_dataset else told  # else there is no best
 
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddn_lightning.report.groups import Difference, by_seed, differences
+from ddn_lightning.report.groups import Difference, by_seed, differences, what_differs
 from ddn_lightning.report.paper_match import paper_target
 from ddn_lightning.report.recorded_run import RecordedRun
 from ddn_lightning.report.statistic import Statistic, statistic
@@ -85,14 +85,15 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
     groups = by_seed(runs)
     if all(len(group) == 1 for group in groups):
         return PageTable([], [])
-    columns = [Column("Method"), Column("Data"), Column("Memory", True), *_measures(has_paper(runs)), Column("Runs")]
+    columns = [Column("Method"), Column("What differs"), Column("Data"), Column("Memory", True)]
+    columns += [*_measures(has_paper(runs)), Column("Runs")]
     rows = []
-    for group in groups:
+    for group, options in zip(groups, what_differs([group[0] for group in groups]), strict=True):
         first = group[0].results
         assert first is not None
         target = paper_target(group[0])
         paper = (None, None) if target is None else (target.acc, target.fm)
-        cells = [_text(first.title), _text(first.dataset), _number(first.buffer_size, 0)]
+        cells = [_text(first.title), _text(options), _text(first.dataset), _number(first.buffer_size, 0)]
         for name, theirs in zip(("acc", "fm"), paper, strict=True):
             ours = statistic(getattr(run.results, name) for run in group)
             mean = None if ours is None else ours.mean
@@ -158,7 +159,7 @@ def _timing(run: RecordedRun) -> dict[str, str]:
 
 
 def _measures(with_paper: bool) -> list[Column]:
-    beside = [Column("paper", True), Column("difference", True)] if with_paper else []
+    beside = [Column("paper", True), Column("Δ", True)] if with_paper else []
     return [Column("ACC", True), *beside, Column("FM", True), *beside]
 
 

@@ -28,7 +28,8 @@ def paper_target(run: RecordedRun) -> Target | None:
 
 def _cell(run: RecordedRun) -> Cell | None:
     results = run.results
-    setting = SETTINGS.get(run.config.get("data.init_args.epochs_per_task", 0))
+    epochs = run.config.get("data.init_args.epochs_per_task")
+    setting = SETTINGS.get(epochs) if isinstance(epochs, int) else None
     if results is None or setting is None or NUM_TASKS.get(results.dataset) != len(results.matrix):
         return None
     model = {key.removeprefix("model.init_args."): value for key, value in run.config.items()}

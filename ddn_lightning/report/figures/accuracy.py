@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ddn_lightning.report.curve import Curve
@@ -47,9 +48,8 @@ def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]]) -> Figure:
         columns = min(num_tasks, PANELS_IN_A_ROW)
         rows = -(-num_tasks // columns)
         legend_rows = -(-len(curves) // 3)
-        figure, axes = panels(
-            rows, columns, size=(2.4, 2.5 + 0.3 * legend_rows / rows), margins=(0.55, 0.6, 0.1, 0.4), sharey=True
-        )
+        size = (2.5, 2.6 + 0.3 * legend_rows / rows)
+        figure, axes = panels(rows, columns, size=size, margins=(0.7, 0.65, 0.1, 0.4), sharex=True, sharey=True)
         for task, panel in enumerate(axes):
             panel.set_visible(task < num_tasks)
             panel.set_title(f"task {task + 1}")
@@ -57,6 +57,8 @@ def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]]) -> Figure:
                 if task < len(tasks):
                     _draw(panel, tasks[task], index, shorten(name))
             panel.set(ylim=(-3, 103), xlabel="tasks learned" if task >= num_tasks - columns else "")
+            panel.tick_params(labelbottom=True)
+            panel.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         for row in range(rows):
             axes[row * columns].set_ylabel("accuracy (%)")
         lift = 0.3 * legend_rows / figure.get_figheight()
@@ -71,6 +73,7 @@ def _tasks_of_one_run(tasks: Sequence[Curve]) -> Figure:
     for index, curve in enumerate(tasks):
         _draw(axes, curve, index, f"task {index + 1}")
     axes.set(xlabel="tasks learned", ylabel="accuracy (%)", ylim=(-3, 103))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), ncols=1 + len(tasks) // 11)
     return figure
 
@@ -127,12 +130,13 @@ def alpha_beta_figure(
     """ACC and FM for different weights of DDN's soft labels and of its old hypernetwork (Fig. 4 of the DDN paper).
 
     Args:
-        alphas: ACC and FM for each alpha, with beta fixed.
-        betas: ACC and FM for each beta, with alpha fixed.
+        alphas: ACC and FM for each alpha, with beta fixed; nothing is drawn of an empty one.
+        betas: ACC and FM for each beta, with alpha fixed; nothing is drawn of an empty one.
     """
     with in_style():
-        figure, axes = panels(1, 2, size=(3.8, 3.6), margins=(0.75, 0.7, 0.15, 0.3))
-        for panel, symbol, points in zip(axes, "αβ", (alphas, betas), strict=True):
+        shown = [(symbol, points) for symbol, points in zip("αβ", (alphas, betas), strict=True) if points]
+        figure, axes = panels(1, len(shown), size=(3.8, 3.6), margins=(0.75, 0.7, 0.15, 0.3))
+        for panel, (symbol, points) in zip(axes, shown, strict=True):
             for index, (name, colour) in enumerate(zip(("ACC", "FM"), COLOURS, strict=False)):
                 chosen = [points[value][index] for value in sorted(points)]
                 panel.errorbar(

@@ -65,7 +65,8 @@ def entropy_figure(curves: Mapping[str, Curve], num_classes: int) -> Figure:
         num_classes: Number of classes.
     """
     with in_style():
-        figure, (axes,) = panels(size=(6.4, 3.6), margins=(0.8, 0.7, 0.2, 0.2 + 0.3 * (len(curves) > 1)))
+        above = 0.2 if len(curves) == 1 else 0.2 + 0.3 * -(-(len(curves) + 1) // 3)  # rows of the legend
+        figure, (axes,) = panels(size=(6.4, 3.4 + above), margins=(0.8, 0.7, 0.2, above))
         for index, (name, curve) in enumerate(curves.items()):
             style = {**series(index), **({"marker": "none"} if len(curve.values) > 30 else {})}
             axes.plot(list(curve.tasks_learned), list(curve.values), label=shorten(name), **style)

@@ -57,7 +57,7 @@ def probability_figure(probabilities: Mapping[str, Tensor], class_names: Sequenc
     columns = min(num_classes, CLASSES_IN_A_ROW)
     rows = -(-num_classes // columns)
     with in_style():
-        figure, axes = panels(rows, columns, size=(2.4, 2.3), margins=(0.5, 0.6, 0.1, 0.5), sharey=True)
+        figure, axes = panels(rows, columns, size=(2.5, 2.4), margins=(0.75, 0.65, 0.1, 0.4), sharey=True)
         for label, panel in enumerate(axes):
             panel.set_visible(label < num_classes)
             if label < num_classes:
@@ -67,7 +67,7 @@ def probability_figure(probabilities: Mapping[str, Tensor], class_names: Sequenc
             panel.set(ylim=(0, 1.02), xlabel="class" if label >= num_classes - columns else "")
         for row in range(rows):
             axes[row * columns].set_ylabel("probability")
-        figure.subplots_adjust(top=figure.subplotpars.top - 0.3 / figure.get_figheight())
+        figure.subplots_adjust(top=figure.subplotpars.top - 0.35 / figure.get_figheight())
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper center", ncols=max(1, len(labels)))
     return figure
