@@ -74,7 +74,7 @@ def _grouped(runs: Iterable[RecordedRun], ignored: Sequence[str]) -> list[list[R
 
 
 def alpha_beta_points(runs: Iterable[RecordedRun]) -> tuple[Points, Points] | None:
-    """ACC and FM by alpha and by beta, each empty if no runs differ in it; the other weight is the one most runs have."""
+    """ACC and FM by alpha and by beta, empty where no runs differ; the other weight is the one that most runs have."""
     numbers = [run for run in runs if all(isinstance(run.config.get(key), int | float) for key in (ALPHA, BETA))]
     groups = _grouped(numbers, ignored=(*PLACES, *SHOWS, ALPHA, BETA))
     largest = max(groups, key=len, default=[])

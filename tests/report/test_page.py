@@ -10,11 +10,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from odd_names import EVIL
 
 from ddn_lightning.cli import main
 from ddn_lightning.report.recorded_run import read_run
-
-EVIL = "<script>alert(1)<&script>"  # a slash cannot be in the name of a folder
 
 
 class Elements(HTMLParser):
@@ -37,22 +36,8 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def report_page(recorded_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of a finished run with soft labels, the same under an evil name and for the paper's cell, and broken ones."""
-    folder = tmp_path_factory.mktemp("page")
-    runs = folder / "runs"
-    shutil.copytree(recorded_runs, runs)
-    for name in (EVIL, "broken", "cifar"):
-        shutil.copytree(recorded_runs / "er", runs / name, ignore=shutil.ignore_patterns("figures", "*.npz"))
-    results = json.loads((runs / "cifar/results.json").read_text())
-    (runs / "cifar/results.json").write_text(
-        json.dumps(results | {"dataset": "cifar10", "buffer_size": 200, "plugin": '"><img src=x onerror=alert(2)>'})
-    )
-    (runs / "broken/results.json").write_text("{")
-    (runs / "er.log").write_text("")
-    output = folder / "page.html"
-    assert main(["report", str(runs), str(runs / "er.log"), str(runs / "er"), "-o", str(output)]) == 0
-    return output.read_text()
+def report_page(report_file: Path) -> str:
+    return report_file.read_text()
 
 
 def test_the_numbers_and_the_commands_are_there(report_page: str, recorded_runs: Path) -> None:
