@@ -47,12 +47,13 @@ def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
     Raises:
         ConfigurationError: If a place is not there, or if there is no run at any of them.
     """
-    folders: dict[Path, None] = {}
+    found: dict[Path, Path] = {}  # by where it really is, so that none is there twice
     for path in paths:
         if not path.exists():
             raise ConfigurationError(f"run must be the folder of a run, or of several, but there is no {path}")
-        folders |= dict.fromkeys(_runs_in(path))
-    if not any(_is_run(folder) for folder in folders):
+        found |= {folder.resolve(): folder for folder in _runs_in(path)}
+    folders = found.values()
+    if not any(map(_is_run, folders)):
         places = ", ".join(map(str, paths))
         raise ConfigurationError(f"run must be a folder that ddn fit has made, or hold such folders, got {places}")
     runs = [read_run(folder) for folder in folders]
