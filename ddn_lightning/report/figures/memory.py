@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ddn_lightning.report.curve import Curve
@@ -73,6 +74,7 @@ def entropy_figure(curves: Mapping[str, Curve], num_classes: int) -> Figure:
         axes.axhline(float(numpy.log(num_classes)), color="#9a9a9a", linestyle="--", label="uniform")
         axes.set(xlabel="tasks learned", ylabel="label entropy (nats)")
         axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(curves) > 1:
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return figure
