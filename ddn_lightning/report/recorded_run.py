@@ -118,11 +118,10 @@ class RecordedRun:
         ]
 
 
-def read_run(folder: Path, name: str | None = None) -> RecordedRun:
+def read_run(folder: Path) -> RecordedRun:
     """Everything that can be read of a run; whatever cannot is named among its problems, and never raises."""
-    name = folder.name or str(folder.resolve().name) if name is None else name
     if not folder.is_dir():
-        return RecordedRun(name, folder, problems=["is not a folder"])
+        return RecordedRun(folder.name, folder, problems=["is not a folder"])
     problems: list[str] = []
     config = _read(folder / CONFIG_FILE, _config, problems) or {}
     results = _read(folder / RESULTS_FILE, _results, problems)
@@ -139,7 +138,14 @@ def read_run(folder: Path, name: str | None = None) -> RecordedRun:
         problems.append(f"has learned {results.tasks_finished} of its {len(results.matrix)} tasks")
     elif results is not None and results.acc is None:
         problems.append("was never evaluated")
-    return RecordedRun(name, folder, results, config, rows or (), observed, problems)
+    return RecordedRun(_name(folder, config), folder, results, config, rows or (), observed, problems)
+
+
+def _name(folder: Path, config: Mapping[str, Any]) -> str:
+    """The name that a run was given, which may go over several folders; of one that was moved, its folder's."""
+    given = config.get("name")
+    is_there = isinstance(given, str) and folder.resolve().as_posix().endswith(f"/{given}")
+    return str(given) if is_there else folder.resolve().name
 
 
 def _read(path: Path, parse: Any, problems: list[str]) -> Any:

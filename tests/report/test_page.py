@@ -48,6 +48,7 @@ def test_the_numbers_and_the_commands_are_there(report_page: str, recorded_runs:
         assert f"{number:.2f}" in page.text
     assert re.search(r"ddn fit -c \S+/runs/ddn/config.yaml --name ddn-again", page.text)
     assert "7 runs, 4 of them finished" in page.text
+    assert all(number in page.text for number in ("36.05", "49.99"))  # the paper's
     assert run.results.versions["torch"] in page.text
     assert "seed_everything" in page.text
     assert "ms, evaluation included" in page.text

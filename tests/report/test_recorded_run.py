@@ -9,7 +9,7 @@ from ddn_lightning.report.recorded_run import read_run
 
 def test_a_run_is_read_back(recorded_runs: Path) -> None:
     run = read_run(recorded_runs / "ddn")
-    assert run.problems == []
+    assert (run.name, run.problems) == ("ddn", [])
     assert run.is_finished
     assert run.results is not None
     assert (run.results.title, run.results.seed) == ("ER + DataDistillNet", 1)
@@ -29,6 +29,16 @@ def test_without_curves_the_accuracy_matrix_will_do(recorded_runs: Path, tmp_pat
     for first, second in zip(logged, read_run(tmp_path / "er").task_curves, strict=True):
         assert list(first.tasks_learned) == list(second.tasks_learned)
         assert list(first.values) == pytest.approx(list(second.values), abs=1e-3)
+
+
+def test_a_name_may_go_over_several_folders(recorded_runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded_runs / "er", tmp_path / "a/er")
+    assert read_run(tmp_path / "a/er").name == "er"
+    config = tmp_path / "a/er/config.yaml"
+    config.write_text(config.read_text().replace("\nname: er\n", "\nname: a/er\n"))
+    assert read_run(tmp_path / "a/er").name == "a/er"
+    (tmp_path / "a").rename(tmp_path / "moved")
+    assert read_run(tmp_path / "moved/er").name == "er"
 
 
 def test_a_stopped_run_says_how_far_it_came(recorded_runs: Path) -> None:
