@@ -17,7 +17,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SMALL: dict[str, dict[str, Any]] = {
     "01_forgetting_in_five_minutes": {"EPOCHS": 1, "BUFFER_SIZE": 20},
     "02_what_the_reservoir_keeps": {"REPETITIONS": 20, "EPOCHS": 1, "BUFFER_SIZE": 20},
-    "03_the_hypergradient": {"WIDTH": 4, "BATCH": 16, "COMPARED": 3},
+    "03_the_hypergradient": {"WIDTH": 2, "BATCH": 12, "COMPARED": 3},
     "04_ddn_on_any_method": {"EPOCHS": 1},
     "05_bring_your_own": {"EPOCHS": 1, "PER_CLASS": 16, "IMAGE_SIZE": 8},
     "06_read_the_results": {"EPOCHS": 1},
