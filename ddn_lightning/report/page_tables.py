@@ -186,7 +186,7 @@ def _duration(seconds: float | None) -> TableCell:
     """A time to read.
 
     >>> _duration(75.0).text, _duration(4000.0).text, _duration(3.21).text
-    ('1 min 15 s', '1 h 7 min', '3.2 s')
+    ('1 min 15 s', '1 h 6 min', '3.2 s')
     """
     if seconds is None:
         return TableCell("")
