@@ -144,7 +144,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     """Write ``<name>.png`` and ``<name>.svg``."""
     with in_style():
         with replacing(folder / f"{name}.png") as partial:
-            figure.savefig(partial, format="png", dpi=RESOLUTION)
+            figure.savefig(partial, format="png", dpi=RESOLUTION, pil_kwargs={"compress_level": 1})
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     write_text(folder / f"{name}.svg", text.getvalue())
