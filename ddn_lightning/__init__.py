@@ -5,6 +5,7 @@ from importlib.metadata import version
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
+from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.progress import TaskProgressBar
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
@@ -81,6 +82,7 @@ __all__ = [
     "LowRankMemory",
     "Memory",
     "Mnemonics",
+    "Observations",
     "PixelDistillation",
     "RandomLabels",
     "RandomState",

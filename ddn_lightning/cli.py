@@ -15,6 +15,7 @@ from ddn_lightning.command import DDNCommand, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, SavingError
 from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.report.command import report
 from ddn_lightning.reproduce.command import reproduce
 from ddn_lightning.stop_signals import Interrupted
 
@@ -25,6 +26,7 @@ EXPECTED_WARNINGS = (
     "The dirpath has changed",  # a run may be resumed or evaluated under another name
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # evaluating needs no RunRecord
 )
+EPILOG = "'ddn report --help': a page of runs; 'ddn reproduce --help': all runs of a table of the DDN paper"
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -35,6 +37,8 @@ def main(args: list[str] | None = None) -> int:
     try:
         if arguments[:1] == ["reproduce"]:
             return reproduce(arguments[1:])
+        if arguments[:1] == ["report"]:
+            return report(arguments[1:])
         DDNCommand(
             ReplayMethod,
             TaskSequence,
@@ -46,7 +50,7 @@ def main(args: list[str] | None = None) -> int:
             seed_everything_default=0,
             trainer_defaults={"max_epochs": -1},  # the data module knows how many
             parser_class=DDNParser,
-            parser_kwargs={"epilog": "'ddn reproduce --help': all runs of a table of the DDN paper"},
+            parser_kwargs={"epilog": EPILOG},
             args=args,
         )
     except (ValueError, MisconfigurationException) as error:

@@ -18,7 +18,9 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
 
+from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.progress import TaskProgressBar
+from ddn_lightning.callbacks.run_figures import RunFigures
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.save_progress import LAST, SaveProgress
 from ddn_lightning.cli_messages import readable
@@ -113,7 +115,7 @@ class DDNCommand(LightningCLI):
         if self.subcommand == "fit" and not config.trainer.fast_dev_run:
             self.folder = self._claim_folder(config)
             self.record = RunRecord(self.folder.path, self._config_as_yaml())
-            callbacks.append(self.record)
+            callbacks += [self.record, Observations(), RunFigures(self.folder.path)]
             if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
                 callbacks.append(SaveProgress(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
             kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)

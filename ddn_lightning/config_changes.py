@@ -22,7 +22,7 @@ def changes(before: str, now: str) -> list[str]:
     >>> changes("model: {class_path: ER, init_args: {lr: 0.1}}", "model: {class_path: ER, init_args: {lr: 0.2}}")
     ['model.lr is 0.2 from now on, as given (0.1 in the checkpoint)']
     """
-    old, new = (_flat(yaml.safe_load(text) or {}) for text in (before, now))
+    old, new = (flat(yaml.safe_load(text) or {}) for text in (before, now))
     lines = []
     for key in sorted(old.keys() | new.keys()):
         then, given = old.get(key), new.get(key)
@@ -41,13 +41,13 @@ def _is_compared(key: str) -> bool:
     return group in COMPARED or (group == "trainer" and name in COMPARED_OF_TRAINER)
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested dictionaries as one, with dotted keys.
 
-    >>> _flat({"model": {"class_path": "ER", "init_args": {"lr": 0.1}}})
+    >>> flat({"model": {"class_path": "ER", "init_args": {"lr": 0.1}}})
     {'model.class_path': 'ER', 'model.init_args.lr': 0.1}
     """
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found

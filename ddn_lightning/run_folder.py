@@ -4,10 +4,10 @@ import os
 import shutil
 from pathlib import Path
 
-from ddn_lightning.callbacks.run_record import CONFIG_FILE
 from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.files import try_lock
+from ddn_lightning.report.recorded_run import CONFIG_FILE
 
 CHECKPOINTS = "checkpoints"
 LEFT_OVER = {CONFIG_FILE, "hparams.yaml", "metrics.csv", CHECKPOINTS, f"{CHECKPOINTS}/.{LAST}.partial"}

@@ -12,6 +12,10 @@ from lightning.pytorch import Trainer, seed_everything
 from tiny import TinySequence
 
 from ddn_lightning import ReplayMethod, TaskSequence
+from ddn_lightning.callbacks.run_figures import RunFigures
+from ddn_lightning.cli import main
+
+QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
 
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 torch.set_num_threads(1)  # the networks are so small that threads only get in each other's way
@@ -26,6 +30,30 @@ def _same_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def drawn() -> None:
+    """For a test that wants the figures of the runs it makes."""
+
+
+@pytest.fixture(autouse=True)
+def _drawn_only_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred tests run the command for its numbers; drawing would take longer than training."""
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr(RunFigures, "_draw", lambda self: [])
+
+
+@pytest.fixture(scope="session")
+def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three short runs that nobody may change: er, ddn, and stopped after one of its five tasks."""
+    folder = tmp_path_factory.mktemp("recorded") / "runs"
+    short = ["--data.epochs_per_task=1", "--trainer.log_every_n_steps=5", "--trainer.enable_progress_bar=false"]
+    fit = ["fit", "-c", str(QUICKSTART), *short, "--runs", str(folder)]
+    assert main([*fit, "--name", "er"]) == 0
+    assert main([*fit, "--name", "ddn", "--model.distiller=DataDistillNet", "--seed_everything=1"]) == 0
+    assert main([*fit, "--name", "stopped", "--trainer.max_steps=20"]) == 0
+    return folder
 
 
 @pytest.fixture

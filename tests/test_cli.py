@@ -59,6 +59,7 @@ def test_a_run_leaves_its_configuration_results_and_matrix(capsys: pytest.Captur
     assert "task 5" in printed
     assert f"{results['average_accuracy']:.2f}" in printed
     assert "runs/first/" in printed
+    assert "ddn report runs/first --open" in printed
     assert (folder / "metrics.csv").exists()
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_exactly_two_commands_set_up_and_run() -> None:
     ]
 
 
-HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits")
+HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn report")
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,21 @@ def test_reproducing_digits_gives_the_table_shown(capsys: pytest.CaptureFixture[
     assert abs(float(measured[4].split()[0]) - float(mean)) < 4 * float(deviation)
     for row in (plain, distilled):
         assert f"| {row[4].removesuffix(' (5)')} | {row[7].removesuffix(' (5)')} | `ddn fit" in README
+
+
+def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    shutil.copytree(recorded_runs / "er", "runs/er")
+    (command,) = [command for command in COMMANDS if command.startswith("ddn report")]
+    assert run(command) == 0
+    assert opened == [Path("page.html").resolve().as_uri()]
+    assert "ER on digits" in Path("page.html").read_text()
+
+
+def test_all_notebooks_are_listed() -> None:
+    listed = re.findall(r"\]\(notebooks/(.*?)\)", README)
+    assert listed == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "trainer.devices 2" in c])

@@ -10,6 +10,7 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
+from ddn_lightning.metrics.prediction_table import PredictionTable
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ class Forgetting(TaskCallback):
 
     A row is measured on the test split of the tasks seen, after the task's last batch, and stored in the method's
     buffers ``accuracy_matrix`` and ``task_il_matrix`` on all ranks: there it survives a resume, and comes back from
-    forked processes. Evaluations within a task are logged but not stored.
+    forked processes. Evaluations within a task are logged but not stored. Other callbacks learn of each row, and of
+    what was predicted, by :meth:`TaskCallback.on_task_measured`.
 
     Args:
         over: See :func:`~ddn_lightning.metrics.functional.forgetting`.
@@ -52,6 +54,7 @@ class Forgetting(TaskCallback):
         """Count from zero."""
         self.stage = max(pl_module.task, 0)
         self.metric = AccuracyMatrix(pl_module.sequence.task_classes).to(pl_module.device)
+        self.predictions = PredictionTable(pl_module.num_classes).to(pl_module.device)
 
     def on_validation_batch_end(  # type: ignore[override]
         self,
@@ -65,6 +68,7 @@ class Forgetting(TaskCallback):
         """Count a batch."""
         assert batch.tasks is not None
         self.metric.update(self.stage, outputs, batch.labels, batch.tasks.to(outputs.device))
+        self.predictions.update(outputs, batch.labels)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
         """Log the accuracies, and store the row at a task's end. The sanity check counts for nothing."""
@@ -126,6 +130,11 @@ class Forgetting(TaskCallback):
     def _store_row(self, method: "ReplayMethod") -> dict[str, Tensor]:
         """Write the row just measured into the matrices; returns what they say now."""
         method.accuracy_matrix[self.stage], method.task_il_matrix[self.stage] = self._measured()
+        shape = self.predictions.confusion.shape
+        table = {name: value.reshape(shape) for name, value in self.predictions.compute().items()}
+        for callback in method.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
+            if isinstance(callback, TaskCallback):
+                callback.on_task_measured(method.trainer, method, self.stage, table)
         return self.summary(method.accuracy_matrix)
 
     def _measured(self) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 import sys
 import time
 from importlib.metadata import version
@@ -18,8 +19,8 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.config_changes import changes
 from ddn_lightning.files import write_text
 from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.report.recorded_run import CONFIG_FILE, RESULTS_FILE
 
-CONFIG_FILE = "config.yaml"
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 
 
@@ -64,7 +65,7 @@ class RunRecord(Callback):
         if not self.has_begun:
             print("note: this run was finished already, nothing was left to train", file=sys.stderr)
         results = {**results_of(pl_module, Forgetting.of(trainer)), "seconds": round(self._seconds, 1)}
-        write_text(self.folder / "results.json", json.dumps(results, indent=2) + "\n")
+        write_text(self.folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
         table = io.StringIO()
         writer = csv.writer(table)
         writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(pl_module.accuracy_matrix)))])
@@ -77,6 +78,7 @@ class RunRecord(Callback):
         if self._table is not None:
             Console().print(self._table)
             print(f"Results are in {self.folder}/")
+            print(f"See them: {shlex.join(['ddn', 'report', str(self.folder), '--open'])}")
 
     def state_dict(self) -> dict[str, Any]:
         """The time spent so far, which a resumed run adds to, and the configuration, which it compares with its own."""
@@ -107,6 +109,7 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "method": type(method).__name__,
         "plugin": None if method.distiller is None else type(method.distiller).__name__,
         "dataset": method.sequence.name,
+        "class_names": getattr(method.sequence, "class_names", None),
         "buffer_size": method.memory.buffer_size if method.memory_draws else 0,
         "versions": {package: version(package) for package in PACKAGES},
     }

@@ -1,8 +1,9 @@
-"""Hooks that Lightning does not have: a task has ended."""
+"""Hooks that Lightning does not have: a task has ended, and was measured."""
 
 from typing import TYPE_CHECKING
 
 from lightning.pytorch import Callback, Trainer
+from torch import Tensor
 
 if TYPE_CHECKING:
     from ddn_lightning.methods.base import ReplayMethod
@@ -13,6 +14,9 @@ class TaskCallback(Callback):
 
     def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """The last batch of a task is trained on and the method's own work is done; the evaluation comes next."""
+
+    def on_task_measured(self, trainer: Trainer, method: "ReplayMethod", task: int, table: dict[str, Tensor]) -> None:
+        """The evaluation at a task's end is done; ``table`` is what :class:`PredictionTable` has found."""
 
     def on_task_exit(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """Nothing more happens to a task: the next one is about to begin, or training is over."""

@@ -74,7 +74,12 @@ class LowRankMemory(Memory):
         self._fields: dict[str, Tensor] = {}
 
     def __len__(self) -> int:
-        return len(self._fields["labels"]) if self._fields else 0
+        return len(self.labels)
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of the images."""
+        return self._fields["labels"] if self._fields else torch.empty(0, dtype=torch.long)
 
     def __getitem__(self, slots: Tensor) -> Samples:
         on_device = slots.to(self._fields["labels"].device, non_blocking=True)
@@ -154,7 +159,7 @@ class LowRankMemory(Memory):
         """Share the memory among all classes, those of a batch included."""
         assert samples.tasks is not None
         labels = samples.labels.cpu()
-        known = self._fields["labels"].cpu() if self._fields else labels[:0]
+        known = self.labels.cpu()
         new = torch.unique(labels[~torch.isin(labels, known)])
         if not len(new):
             return

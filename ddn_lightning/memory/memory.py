@@ -36,6 +36,11 @@ class Memory(ABC):
     def __len__(self) -> int:
         """Number of filled slots."""
 
+    @property
+    @abstractmethod
+    def labels(self) -> Tensor:
+        """Classes of what the filled slots hold."""
+
     @abstractmethod
     def __getitem__(self, slots: Tensor) -> Samples:
         """What the slots hold, with the slots noted down."""

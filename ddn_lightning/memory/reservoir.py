@@ -41,6 +41,11 @@ class ReservoirBuffer(Memory):
     def __len__(self) -> int:
         return min(self.seen, self.buffer_size)
 
+    @property
+    def labels(self) -> Tensor:
+        """Classes of what the filled slots hold."""
+        return self._fields["labels"][: len(self)] if self._fields else torch.empty(0, dtype=torch.long)
+
     def __getitem__(self, slots: Tensor) -> Samples:
         """What the slots hold, with the slots noted down."""
         on_device = slots.to(self._device, non_blocking=True)

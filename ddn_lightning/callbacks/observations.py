@@ -1,0 +1,120 @@
+"""Looks at the memory, its labels and the predictions when a task ends, for the figures."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor
+
+from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.distributed import gather_shares, local_share
+from ddn_lightning.evaluation import evaluating
+from ddn_lightning.random_streams import RandomStreams
+from ddn_lightning.report.observed import Observed
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.base import ReplayMethod
+
+MOST_LABELLED = 512  # samples whose labels are looked at: a forward pass over a whole memory may take minutes
+MOST_SHOWN = 12
+
+
+class Observations(TaskCallback):
+    """Keeps what the memory holds, what its soft labels are and what is predicted, in :attr:`observed`.
+
+    All ranks come to the same; the state is part of the checkpoint. Nothing that is trained, and no random stream, is
+    touched: a run is the same with it and without.
+
+    Example:
+        >>> observations = Observations()
+        >>> observations.observed is None  # until a fit begins
+        True
+    """
+
+    def __init__(self) -> None:
+        self.observed: Observed | None = None
+
+    def setup(self, trainer: Trainer, pl_module: "ReplayMethod", stage: str) -> None:  # type: ignore[override]
+        """Begin with nothing. A checkpoint, which is restored after this, knows more."""
+        if stage == "fit":
+            self.observed = Observed(pl_module.sequence.task_classes)
+
+    def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+        """Look at the memory."""
+        if not method.memory_draws or not len(method.memory):
+            return
+        self._count(method, task)
+        slots = _spread(len(method.memory), MOST_LABELLED)
+        shown = _spread_over_classes(method.memory.labels[slots.to(method.memory.labels.device)].cpu(), MOST_SHOWN)
+        found = method.memory[slots[shown]]
+        self._note(sample_images=found.images.cpu(), sample_labels=found.labels.cpu())
+        if method.distiller is not None:
+            self._look_at_labels(method, task, slots, shown)
+
+    def on_task_measured(self, trainer: Trainer, method: "ReplayMethod", task: int, table: dict[str, Tensor]) -> None:
+        """Keep the predictions."""
+        self._note(**{name: value.cpu() for name, value in table.items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was seen."""
+        return {} if self.observed is None else self.observed.tensors()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What was seen."""
+        self.observed = Observed(**state_dict)
+
+    def _count(self, method: "ReplayMethod", task: int) -> None:
+        assert self.observed is not None
+        tasks, classes = len(self.observed.task_classes), self.observed.num_classes
+        composition = self.observed.composition
+        composition = torch.full((tasks, classes), -1) if composition is None else composition.clone()
+        composition[task] = method.memory.labels.cpu().bincount(minlength=classes)
+        self._note(composition=composition)
+
+    def _look_at_labels(self, method: "ReplayMethod", task: int, slots: Tensor, shown: Tensor) -> None:
+        assert self.observed is not None
+        tasks, classes = len(self.observed.task_classes), self.observed.num_classes
+        labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)
+        hard = method.memory.labels.cpu()[slots]
+        is_class = torch.nn.functional.one_hot(hard, classes).float()
+        means, entropies = self.observed.soft_labels, self.observed.label_entropy
+        means = torch.full((tasks, classes, classes), torch.nan) if means is None else means.clone()
+        entropies = torch.full((tasks,), torch.nan) if entropies is None else entropies.clone()
+        means[task] = (is_class.T @ labels) / is_class.sum(dim=0)[:, None]
+        entropies[task] = torch.special.entr(labels).sum(dim=1).mean()
+        self._note(soft_labels=means, label_entropy=entropies, sample_soft_labels=labels[shown])
+
+    def _note(self, **tensors: Tensor) -> None:
+        assert self.observed is not None
+        self.observed = replace(self.observed, **tensors)
+
+
+def _soft_labels(method: "ReplayMethod", slots: Tensor) -> Tensor:
+    """The soft labels of what the slots hold, as the network and the distiller are now."""
+    assert method.distiller is not None
+    assert method.transform is not None
+    share = replace(method.memory[local_share(slots)], global_size=len(slots))
+    streams = method.distiller.streams
+    try:
+        method.distiller.streams = RandomStreams(streams.seed)  # labels drawn at random must not shift later draws
+        with evaluating(method), method.trainer.precision_plugin.val_step_context():
+            probabilities = method(method.transform(share.images).to(method.dtype)).softmax(dim=1)
+            labels = method.distiller.soft_labels(share, probabilities)
+    finally:
+        method.distiller.streams = streams
+    return gather_shares(labels, len(slots))
+
+
+def _spread(number: int, most: int) -> Tensor:
+    """At most so many indices, evenly spread.
+
+    >>> _spread(3, 12), _spread(100, 3)
+    (tensor([0, 1, 2]), tensor([ 0, 49, 99]))
+    """
+    return torch.linspace(0, number - 1, min(number, most), dtype=torch.float64).long()
+
+
+def _spread_over_classes(labels: Tensor, most: int) -> Tensor:
+    """Indices of at most so many samples, from all classes alike as far as that goes."""
+    return labels.argsort(stable=True)[_spread(len(labels), most)]

@@ -1,0 +1,85 @@
+"""The command ``ddn report``."""
+
+import shlex
+import sys
+import webbrowser
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from jsonargparse import ArgumentParser
+
+from ddn_lightning.cli_messages import readable
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.files import write_text
+from ddn_lightning.report.recorded_run import CONFIG_FILE, RESULTS_FILE, RecordedRun, read_run
+
+DESCRIPTION = """Make one self-contained HTML page of runs: results beside the paper's, figures, what differs between
+the configurations, and the command that repeats each run. A folder of runs stands for all of them:
+ddn report runs -o page.html --open"""
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    settings = _parser().parse_args(list(arguments))
+    output = Path(settings.output)
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise ConfigurationError(f"output must be a file in an existing folder, got {output}")
+    runs = read_runs([Path(run) for run in settings.runs])
+    from ddn_lightning.report.page import page  # here: drawing and rendering are not needed for a mistake
+
+    text = page(runs, shlex.join(["ddn", "report", *arguments]))
+    try:
+        write_text(output, text.encode(errors="replace").decode())  # a name may be no text
+    except PermissionError as error:
+        raise ConfigurationError(f"output must be a file that can be written, got {output}: {error}") from error
+    print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {output}")
+    if settings.open and not webbrowser.open(output.resolve().as_uri()):
+        print(f"note: no browser could be started, open {output} yourself", file=sys.stderr)
+    return 0
+
+
+def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
+    """The runs at these places, each with a name of its own; a folder without a run of its own stands for those in it.
+
+    Raises:
+        ConfigurationError: If a place is not there, or if there is no run at any of them.
+    """
+    found: dict[Path, Path] = {}  # by where it really is, so that none is there twice
+    for path in paths:
+        if not path.exists():
+            raise ConfigurationError(f"run must be the folder of a run, or of several, but there is no {path}")
+        found |= {folder.resolve(): folder for folder in _runs_in(path)}
+    folders = found.values()
+    if not any(map(_is_run, folders)):
+        places = ", ".join(map(str, paths))
+        raise ConfigurationError(f"run must be a folder that ddn fit has made, or hold such folders, got {places}")
+    runs = [read_run(folder) for folder in folders]
+    counts = Counter(run.name for run in runs)
+    return [replace(run, name=str(run.folder)) if counts[run.name] > 1 else run for run in runs]
+
+
+def _runs_in(path: Path) -> list[Path]:
+    if not path.is_dir() or _is_run(path):
+        return [path]
+    found = {file.parent for name in (CONFIG_FILE, RESULTS_FILE) for file in path.rglob(name)}
+    return sorted(found) or [path]
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (CONFIG_FILE, RESULTS_FILE))
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        raise ConfigurationError(f"{readable(message)} (see 'ddn report --help')") from ex
+
+
+def _parser() -> ArgumentParser:
+    parser = _Parser(prog="ddn report", description=DESCRIPTION)
+    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="Folder of a run, or of several.")
+    parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page.")
+    parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
+    return parser

@@ -1,0 +1,118 @@
+"""Figures that compare runs."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ddn_lightning.report.figures.accuracy import Cost, alpha_beta_figure, cost_figure, task_accuracy_figure
+from ddn_lightning.report.figures.memory import entropy_figure
+from ddn_lightning.report.figures.of_run import Picture, entropy_curve
+from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
+from ddn_lightning.report.groups import alpha_beta_points
+from ddn_lightning.report.recorded_run import RecordedRun
+
+MOST_LINES = 10  # more cannot be told apart
+MOST_SIDE_BY_SIDE = 3
+FEW_CLASSES = 10
+
+
+def comparing_pictures(runs: Sequence[RecordedRun]) -> list[Picture]:
+    """The figures that finished runs can be compared by; none for a single one."""
+    if len(runs) < 2:
+        return []
+    return [*_accuracy(runs[:MOST_LINES]), *_cost(runs), *_predictions(runs), *_entropy(runs), *_alpha_beta(runs)]
+
+
+def _accuracy(runs: Sequence[RecordedRun]) -> list[Picture]:
+    figure = task_accuracy_figure({run.name: run.task_curves for run in runs})
+    gist = ", ".join(f"{run.name} {run.results.acc:.1f} %" for run in runs if run.results and run.results.acc)
+    title = "Accuracy of each task over training"
+    return [Picture("task_accuracy", title, figure, f"{title}, by run. At the end, on average: {gist}.")]
+
+
+def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
+    costs = {
+        str(run.folder): Cost(results.seconds, results.acc, results.title)
+        for run in runs
+        if (results := run.results) and results.seconds is not None and results.acc is not None
+    }
+    if len(costs) < 2:
+        return []
+    best = max(costs.values(), key=lambda cost: cost.accuracy)
+    fastest = min(costs.values(), key=lambda cost: cost.seconds)
+    gist = (
+        f"Best: {best.group}, {best.accuracy:.1f} % in {best.seconds:.0f} s. "
+        f"Fastest: {fastest.group}, {fastest.accuracy:.1f} % in {fastest.seconds:.0f} s."
+    )
+    return [Picture("cost", "Accuracy against training time", cost_figure(costs), gist)]
+
+
+def _predictions(runs: Sequence[RecordedRun]) -> list[Picture]:
+    chosen = _side_by_side([run for run in runs if run.observed is not None])
+    confusions = {run.name: found for run in chosen if (found := _table(run, "confusion")) is not None}
+    means = {run.name: found for run in chosen if (found := _table(run, "probability")) is not None}
+    if len(confusions) < 2 or len({len(table) for table in (*confusions.values(), *means.values())}) > 1:
+        return []
+    names = _class_names(chosen)
+    hits = {name: 100 * float((t.diagonal() / t.sum(dim=1)).nanmean()) for name, t in confusions.items()}
+    gist = ", ".join(f"{name} {value:.1f} %" for name, value in hits.items())
+    is_few = len(next(iter(means.values()))) <= FEW_CLASSES
+    draw = probability_figure if is_few else probability_map
+    return [
+        Picture(
+            "confusion",
+            "Which class is taken for which",
+            confusion_figure(confusions, names),
+            f"Normalised confusion matrices. Recognised on average: {gist}.",
+        ),
+        Picture(
+            "probability",
+            "Mean predicted probabilities of each true class",
+            draw(means, names),
+            "Mean predicted probabilities by true class. Of the true class itself: "
+            + ", ".join(f"{name} {100 * float(t.diagonal().nanmean()):.1f} %" for name, t in means.items())
+            + ".",
+        ),
+    ]
+
+
+def _side_by_side(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
+    """The first run of each method with its plug-in; of a single one, its first runs."""
+    first = {run.results.title: run for run in reversed(runs) if run.results is not None}
+    chosen = [run for run in runs if run in first.values()] if len(first) > 1 else list(runs)
+    return chosen[:MOST_SIDE_BY_SIDE] if len(first) > 1 else chosen[:2]
+
+
+def _table(run: RecordedRun, name: str) -> Tensor | None:
+    return None if run.observed is None else run.observed.tensors().get(name)
+
+
+def _class_names(runs: Sequence[RecordedRun]) -> tuple[str, ...] | None:
+    names = {run.results.class_names for run in runs if run.results is not None}
+    return names.pop() if len(names) == 1 else None
+
+
+def _entropy(runs: Sequence[RecordedRun]) -> list[Picture]:
+    curves = {run.name: curve for run in runs if (curve := entropy_curve(run)).values}
+    sizes = {run.observed.num_classes for run in runs if run.observed is not None and run.name in curves}
+    if len(curves) < 2 or len(sizes) != 1:
+        return []
+    shown = dict(list(curves.items())[:MOST_LINES])
+    gist = ", ".join(f"{name} {curve.values[-1]:.2f} nats" for name, curve in shown.items())
+    return [
+        Picture(
+            "label_entropy", "Entropy of the soft labels", entropy_figure(shown, sizes.pop()), f"At the end: {gist}."
+        )
+    ]
+
+
+def _alpha_beta(runs: Sequence[RecordedRun]) -> list[Picture]:
+    points = alpha_beta_points(runs)
+    if points is None:
+        return []
+    gist = "; ".join(
+        f"{name} {value:g}: ACC {acc.mean:.1f}, FM {fm.mean:.1f}"
+        for name, by_value in zip(("alpha", "beta"), points, strict=True)
+        for value, (acc, fm) in by_value.items()
+    )
+    return [Picture("alpha_beta", "Effect of DDN's weights", alpha_beta_figure(*points), f"{gist}.")]

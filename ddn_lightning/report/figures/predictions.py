@@ -1,0 +1,94 @@
+"""Figures of predictions: which class is taken for which, and how surely."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, panels, shorten
+
+CLASSES_IN_A_ROW = 5
+
+
+def normalised(confusion: Tensor) -> Tensor:
+    """The counts of a confusion matrix as parts of each true class; ``nan`` for a class that was not measured.
+
+    >>> import torch
+    >>> normalised(torch.tensor([[3, 1], [0, 5]]))
+    tensor([[0.7500, 0.2500],
+            [0.0000, 1.0000]])
+    """
+    return confusion / confusion.sum(dim=1, keepdim=True)
+
+
+def confusion_figure(confusions: Mapping[str, Tensor], class_names: Sequence[str] | None = None) -> Figure:
+    """Normalised confusion matrices side by side (Fig. 5 of the DDN paper).
+
+    Args:
+        confusions: Counts by true class (rows) and predicted class, for each run by its name.
+        class_names: Names of the classes; by default their numbers.
+    """
+    return _side_by_side(
+        {name: normalised(counts) for name, counts in confusions.items()}, class_names, "predicted class"
+    )
+
+
+def probability_map(probabilities: Mapping[str, Tensor], class_names: Sequence[str] | None = None) -> Figure:
+    """Mean predicted probabilities of each true class as colours: for any number of classes.
+
+    Args:
+        probabilities: Means by true class (rows), for each run by its name.
+        class_names: Names of the classes; by default their numbers.
+    """
+    return _side_by_side(probabilities, class_names, "mean probability of class")
+
+
+def probability_figure(probabilities: Mapping[str, Tensor], class_names: Sequence[str] | None = None) -> Figure:
+    """Mean predicted probabilities in a panel for each true class (Fig. 3 of the DDN paper), for a few classes.
+
+    Args:
+        probabilities: Means by true class (rows), for each run by its name.
+        class_names: Names of the classes; by default their numbers.
+    """
+    num_classes = len(next(iter(probabilities.values())))
+    names = class_names or [str(label) for label in range(num_classes)]
+    columns = min(num_classes, CLASSES_IN_A_ROW)
+    rows = -(-num_classes // columns)
+    with in_style():
+        figure, axes = panels(rows, columns, size=(2.5, 2.4), margins=(0.75, 0.65, 0.1, 0.4), sharey=True)
+        for label, panel in enumerate(axes):
+            panel.set_visible(label < num_classes)
+            if label < num_classes:
+                _bars(panel, {name: means[label] for name, means in probabilities.items()})
+                panel.axvspan(label - 0.5, label + 0.5, color="#9a9a9a", alpha=0.25, linewidth=0)
+                panel.set_title(f"true: {shorten(names[label], 12)}")
+            panel.set(ylim=(0, 1.02), xlabel="class" if label >= num_classes - columns else "")
+        for row in range(rows):
+            axes[row * columns].set_ylabel("probability")
+        figure.subplots_adjust(top=figure.subplotpars.top - 0.35 / figure.get_figheight())
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper center", ncols=max(1, len(labels)))
+    return figure
+
+
+def _bars(axes: Axes, means: Mapping[str, Tensor]) -> None:
+    width = 0.8 / len(means)
+    for index, (name, values) in enumerate(means.items()):
+        places = [label - 0.4 + (index + 0.5) * width for label in range(len(values))]
+        axes.bar(places, values.tolist(), width, label=shorten(name), color=COLOURS[index % len(COLOURS)])
+
+
+def _side_by_side(tables: Mapping[str, Tensor], class_names: Sequence[str] | None, label: str) -> Figure:
+    num_classes = len(next(iter(tables.values())))
+    names = [shorten(name, 10) for name in class_names or map(str, range(num_classes))]
+    space = 1.1 if class_names else 0.8
+    with in_style():
+        size = (3.9 + space, 3.7 + space)
+        figure, axes = panels(1, len(tables), size=size, margins=(space, space, 0.75, 0.45))
+        for panel, (name, table) in zip(axes, tables.items(), strict=True):
+            heat_map(figure, panel, table.double().numpy(), Normalize(0, 1), names)
+            panel.set(xlabel=label, title=shorten(name))
+        axes[0].set_ylabel("true class")
+    return figure

@@ -1,0 +1,165 @@
+"""One page that shows any number of runs: HTML that needs nothing else."""
+
+import base64
+import hashlib
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ddn_lightning.report.figures.of_run import Picture, pictures_of
+from ddn_lightning.report.figures.of_runs import comparing_pictures
+from ddn_lightning.report.figures.style import INK, as_svg
+from ddn_lightning.report.page_tables import has_paper, results_table, seeds_table, settings_tables
+from ddn_lightning.report.recorded_run import CONFIG_FILE, RecordedRun
+
+MOST_DETAILED = 12  # runs whose own figures are on the page; it would take too long to load with hundreds
+WIDE = 9.0  # inches, from which on a figure is not shrunk to a phone's width but scrolled
+PIXELS_PER_INCH = 96  # of CSS
+FIGURE_STYLE = (
+    "<style>svg{color:#1b1b1b}@media screen and (prefers-color-scheme:dark){svg{color:#e9ebee}}</style>"  # as page.css
+)
+NOT_DRAWABLE = (ValueError, LookupError, TypeError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class PagePicture:
+    """A figure on the page.
+
+    Args:
+        title: What it shows.
+        description: The gist of its numbers, for who does not see it.
+        address: The figure itself, as a data address.
+        width: Its width in CSS pixels.
+        height: Its height in CSS pixels.
+        is_wide: Whether a phone should scroll it.
+    """
+
+    title: str
+    description: str
+    address: str
+    width: int
+    height: int
+    is_wide: bool
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """What the page tells about one run.
+
+    Args:
+        name: Its name.
+        anchor: Where it is on the page.
+        headline: Its result in a line.
+        command: What repeats it.
+        notes: What is wrong with it, or left out.
+        pictures: Its figures.
+    """
+
+    name: str
+    anchor: str
+    headline: str
+    command: str
+    notes: Sequence[str]
+    pictures: Sequence[PagePicture]
+
+
+def page(runs: Sequence[RecordedRun], made_by: str) -> str:
+    """The whole page.
+
+    Args:
+        runs: The runs, each with a name of its own.
+        made_by: The command that makes the page.
+    """
+    finished = [run for run in runs if run.is_finished]
+    broken = [run for run in runs if not run.is_finished]
+    described = [run for run in runs if run.results is not None]
+    anchors = {run.name: f"run-{number}" for number, run in enumerate(described, start=1)}
+    environment = Environment(
+        loader=PackageLoader("ddn_lightning.report", "page_parts"),
+        autoescape=True,  # names come from folders, and values from files that anybody may have written
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style, script = (_part(environment, name) for name in ("page.css", "page.js"))
+    (name,) = [run.name for run in runs] if len(runs) == 1 else [f"{len(runs)} runs"]
+    text: str = environment.get_template("page.html").render(
+        title=f"{name}: report of ddn_lightning",
+        summary=_summary(runs, finished),
+        style=Markup(style),  # noqa: S704  # ours, not the user's
+        script=Markup(script),  # noqa: S704
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        runs=results_table(finished, anchors),
+        groups=seeds_table(finished),
+        has_paper=has_paper(finished),
+        broken=broken,
+        comparing=_drawn(lambda: comparing_pictures(finished))[0],
+        details=[_details(run, anchors[run.name], n < MOST_DETAILED) for n, run in enumerate(described)],
+        settings=settings_tables(described) if described else [],
+        made_by=made_by,
+        version=version("ddn-lightning"),
+    )
+    return text
+
+
+def rerun_command(run: RecordedRun) -> str:
+    """What repeats a run, under another name."""
+    config, name = str(run.folder / CONFIG_FILE), f"{run.config.get('name') or run.folder.name}-again"
+    return shlex.join(["ddn", "fit", "-c", config, "--name", name])
+
+
+def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> str:
+    best = max(finished, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
+    counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    if best is None or best.results is None:
+        return f"{counted}, none of them finished."
+    whole = f"{best.results.title} on {best.results.dataset}: ACC {best.results.acc:.2f} %"
+    if len(finished) == 1:
+        return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
+    told = f"{counted}, {len(finished)} of them finished."
+    is_one_dataset = len({run.results.dataset for run in finished if run.results}) == 1
+    return f"{told} Best: {best.name}, {whole}." if is_one_dataset else told  # else there is no best
+
+
+def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
+    assert run.results is not None
+    acc = "unknown" if run.results.acc is None else f"{run.results.acc:.2f} %"
+    pictures, problem = _drawn(lambda: pictures_of(run)) if with_figures else ([], "")
+    notes = [*run.problems, *([problem] if problem else [])]
+    if not with_figures:
+        notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
+    headline = f"{run.results.title} on {run.results.dataset}, ACC {acc}"
+    return RunDetails(run.name, anchor, headline, rerun_command(run), notes, pictures)
+
+
+def _drawn(draw: Callable[[], list[Picture]]) -> tuple[list[PagePicture], str]:
+    """The figures, or none and why: files that fit each other badly must not take the page with them."""
+    try:
+        return [_on_page(picture) for picture in draw()], ""
+    except NOT_DRAWABLE as error:
+        return [], f"the figures could not be drawn ({type(error).__name__}: {error})"
+
+
+def _on_page(picture: Picture) -> PagePicture:
+    """A figure as an image: isolated from the page, and in its colours."""
+    drawing = as_svg(picture.figure).replace(INK, "currentColor")
+    drawing = re.sub(r"(<svg\b[^>]*>)", lambda found: found[1] + FIGURE_STYLE, drawing, count=1)
+    width, height = (round(PIXELS_PER_INCH * length) for length in picture.figure.get_size_inches())
+    address = f"data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()}"
+    is_wide = picture.figure.get_figwidth() > WIDE
+    return PagePicture(picture.title, picture.description, address, width, height, is_wide)
+
+
+def _part(environment: Environment, name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

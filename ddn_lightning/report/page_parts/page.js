@@ -1,0 +1,33 @@
+"use strict";
+// Sorts a table by the column whose heading is pressed; pressed again, the other way round. What is unknown stays last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((heading, column) => heading.querySelector("button").addEventListener("click", () => {
+    const isNumber = heading.classList.contains("number");
+    const before = heading.getAttribute("aria-sort");
+    const sign = before === null ? (isNumber ? -1 : 1) : before === "ascending" ? -1 : 1;
+    const key = (row) => row.cells[column].dataset.key;
+    const compare = (a, b) => isNumber ? Number(a) - Number(b) : a.localeCompare(b, undefined, { numeric: true });
+    const rows = [...table.tBodies[0].rows].sort((first, second) => {
+      const [a, b] = [key(first), key(second)];
+      return a === "" || b === "" ? (a === "") - (b === "") : sign * compare(a, b);
+    });
+    headings.forEach((other) => other.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
+    table.tBodies[0].append(...rows);
+  }));
+}
+// A link to a run opens it; all are open on paper.
+const reveal = () => {
+  const target = location.hash.startsWith("#run-") ? document.getElementById(location.hash.slice(1)) : null;
+  if (target instanceof HTMLDetailsElement) {
+    target.open = true;
+    target.scrollIntoView();
+  }
+};
+addEventListener("hashchange", reveal);
+reveal();
+const shut = () => [...document.querySelectorAll("details:not([open])")];
+let reopened = [];
+addEventListener("beforeprint", () => { reopened = shut(); reopened.forEach((one) => { one.open = true; }); });
+addEventListener("afterprint", () => { reopened.forEach((one) => { one.open = false; }); });

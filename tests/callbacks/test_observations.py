@@ -1,0 +1,135 @@
+"""What is seen at task ends: right, undisturbing, and the same however a run goes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from every_method import SaveAlways, build
+from lightning.pytorch import Trainer
+from tiny import TinySequence, small_net
+
+from ddn_lightning import ER, DataDistillNet, Finetune, Observations, RandomLabels, ReplayMethod, TaskCallback
+from ddn_lightning.callbacks.observations import MOST_LABELLED
+from ddn_lightning.report.observed import Observed, load_observed, save_observed
+
+Fit = Callable[..., ReplayMethod]
+
+
+def watched(fit: Fit, make: Callable[[], ReplayMethod], **arguments: Any) -> tuple[ReplayMethod, Observed]:
+    observations = Observations()
+    method = fit(make, callbacks=[observations, *arguments.pop("callbacks", ())], **arguments)
+    assert observations.observed is not None
+    return method, observations.observed
+
+
+def assert_same(first: Observed, second: Observed, tolerance: float = 0.0) -> None:
+    assert first.tensors().keys() == second.tensors().keys()
+    for name, tensor in first.tensors().items():
+        other = second.tensors()[name]
+        assert torch.allclose(tensor.double(), other.double(), rtol=0, atol=tolerance, equal_nan=True), name
+
+
+def test_the_end_is_as_the_method_and_its_memory_say(fit: Fit) -> None:
+    class Labels(TaskCallback):
+        """Soft labels of the whole memory one by one, before the task's end changes the distiller."""
+
+        def on_task_end(self, trainer: Trainer, method: ReplayMethod, task: int) -> None:
+            held = method.memory[torch.arange(len(method.memory))]
+            assert method.distiller is not None
+            assert method.transform is not None
+            with torch.no_grad():
+                probabilities = method(method.transform(held.images)).softmax(1)
+                self.found = method.distiller.soft_labels(held, probabilities)
+
+    labels = Labels()
+    make = lambda: build(ER, DataDistillNet, small_net())  # noqa: E731
+    method, observed = watched(fit, make, callbacks=[labels])
+    held = method.memory.labels
+    assert observed.composition is not None
+    assert observed.composition[-1].tolist() == held.bincount(minlength=6).tolist()
+    assert observed.composition[0, 2:].sum() == 0  # the first task has two classes
+    assert observed.composition.sum(1).tolist() == [min(24 * task, method.memory.buffer_size) for task in (1, 2, 3)]
+
+    assert observed.soft_labels is not None
+    assert observed.label_entropy is not None
+    for label in held.unique().tolist():
+        expected = labels.found[held == label].mean(0)
+        assert torch.allclose(observed.soft_labels[-1, label], expected, atol=1e-5)
+    entropy = -(labels.found * labels.found.log()).sum(1).mean()
+    assert observed.label_entropy[-1] == pytest.approx(entropy.item(), abs=1e-5)
+    assert not observed.label_entropy.isnan().any()
+
+    assert observed.confusion is not None
+    assert observed.probability is not None
+    right = observed.confusion.diagonal().view(3, 2).sum(1) / observed.confusion.view(3, 12).sum(1)
+    assert torch.allclose(100 * right, method.accuracy_matrix[-1])
+    assert torch.allclose(observed.probability.sum(1), torch.ones(6))
+
+    assert observed.sample_images is not None
+    assert observed.sample_labels is not None
+    for image, label in zip(observed.sample_images, observed.sample_labels, strict=True):
+        same = (method.memory[torch.arange(len(held))].images == image).flatten(1).all(1)
+        assert label in held[same]
+    assert len(observed.sample_labels.unique()) == len(held.unique())
+
+
+def test_without_memory_there_are_only_predictions(fit: Fit) -> None:
+    _, observed = watched(fit, lambda: build(Finetune))
+    assert observed.tensors().keys() == {"task_classes", "confusion", "probability"}
+
+
+@pytest.mark.parametrize("distiller", [RandomLabels, DataDistillNet])
+def test_a_run_is_the_same_with_and_without(fit: Fit, distiller: Any) -> None:
+    plain = fit(lambda: build(ER, distiller))
+    method, _ = watched(fit, lambda: build(ER, distiller))
+    for name, parameter in plain.named_parameters():
+        assert torch.equal(parameter, method.get_parameter(name)), name
+    assert torch.equal(plain.streams["distiller"].get_state(), method.streams["distiller"].get_state())
+
+
+@pytest.mark.parametrize("checkpoint", ["step3", "step4"])  # 4: the last batch of a task
+def test_resumed_it_has_seen_the_same(fit: Fit, checkpoint: str, tmp_path: Path) -> None:
+    make = lambda: build(ER, DataDistillNet)  # noqa: E731
+    saving = {"enable_checkpointing": True, "callbacks": [SaveAlways(tmp_path)]}
+    _, expected = watched(fit, make, **saving)
+    _, found = watched(fit, make, ckpt_path=tmp_path / f"{checkpoint}.ckpt", seed=9)
+    assert_same(found, expected)
+
+
+class KeepSeen(Observations):
+    """Writes what it has seen: objects do not come back from forked processes."""
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        assert self.observed is not None
+        save_observed(self.observed, Path(f"rank{trainer.global_rank}"))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("distiller", [DataDistillNet, RandomLabels])
+def test_every_rank_sees_what_one_device_does(fit: Fit, distiller: Any) -> None:
+    make = lambda: build(ER, distiller, small_net()).double()  # noqa: E731
+    sequence = TinySequence(batch_size=5, drop_last=False)
+    fit(make, TinySequence(batch_size=5, drop_last=False), callbacks=[KeepSeen()])
+    one = load_observed(Path("rank0"))
+    fit(make, sequence, callbacks=[KeepSeen()], devices=2, strategy="ddp_fork")
+    assert one is not None
+    for rank in (0, 1):
+        seen = load_observed(Path(f"rank{rank}"))
+        assert seen is not None
+        assert_same(seen, one, tolerance=1e-5)
+
+
+def test_only_so_many_samples_are_labelled_of_a_large_memory(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddn_lightning.callbacks.observations.MOST_LABELLED", 7)
+    sizes: list[int] = []
+
+    class Counting(RandomLabels):
+        def soft_labels(self, samples: Any, probabilities: Any) -> Any:
+            sizes.append(len(samples))
+            return super().soft_labels(samples, probabilities)
+
+    watched(fit, lambda: build(ER, Counting))
+    assert sizes.count(7) == 3
+    assert MOST_LABELLED == 512

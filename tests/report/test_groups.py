@@ -1,0 +1,88 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ddn_lightning.report.groups import ALPHA, BETA, alpha_beta_points, by_seed, what_differs
+from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.paper_match import paper_target
+from ddn_lightning.report.recorded_run import RecordedRun, Results
+
+BASE = {"method": "ER", "plugin": None, "dataset": "cifar10", "buffer_size": 200, "bwt": None, "aaa": None}
+REST = {"tasks_finished": 5, "seconds": 9.0, "versions": {}, "class_names": None}
+
+
+def a_run(acc: float = 40.0, seed: int = 0, config: dict[str, Any] | None = None, **results: Any) -> RecordedRun:
+    whole = {**BASE, **REST, "acc": acc, "fm": 100 - acc, "seed": seed, "matrix": torch.ones(5, 5), **results}
+    online = {"data.init_args.epochs_per_task": 1, "seed_everything": seed, "name": f"run{acc}-{seed}"}
+    return RecordedRun(f"run{acc}-{seed}", Path("run"), Results(**whole), {**online, **(config or {})})
+
+
+def test_runs_that_differ_in_their_seed_or_place_are_one_group() -> None:
+    first, second = a_run(seed=0, config={"runs": "a"}), a_run(seed=1, config={"runs": "b"})
+    other = a_run(seed=2, config={"model.init_args.lr": 0.1})
+    assert by_seed([first, other, second]) == [[first, second], [other]]
+    same_settings = a_run(seed=0, plugin="DataDistillNet")
+    assert by_seed([first, same_settings]) == [[first], [same_settings]]
+
+
+def test_only_settings_that_two_runs_give_otherwise_are_told() -> None:
+    runs = [
+        a_run(config={"model.init_args.lr": 0.1, "model.init_args.buffer_size": 1, "trainer.devices": 1}),
+        a_run(config={"model.init_args.lr": 0.2, "model.init_args.buffer_size": 2, "trainer.devices": 2}),
+        a_run(config={"model.init_args.lr": 0.2, "model.init_args.distiller.init_args.alpha": 1.0}),
+    ]
+    assert what_differs(runs) == ["lr 0.1", "lr 0.2", "lr 0.2"]
+
+
+def test_alpha_and_beta_are_averaged_over_seeds_with_the_other_fixed() -> None:
+    def distilled(alpha: float, beta: float, acc: float, seed: int) -> RecordedRun:
+        return a_run(acc, seed, {ALPHA: alpha, BETA: beta}, plugin="DataDistillNet")
+
+    runs = [
+        distilled(1.0, 0.9, 40, 0),
+        distilled(1, 0.9, 44, 1),
+        distilled(0.5, 0.9, 30, 0),
+        distilled(1.0, 0.5, 20, 0),
+    ]
+    found = alpha_beta_points([*runs, a_run(99)])
+    assert found is not None
+    alphas, betas = found
+    assert {value: (acc.mean, acc.n, fm.mean) for value, (acc, fm) in alphas.items()} == {
+        0.5: (30, 1, 70),
+        1.0: (42, 2, 58),
+    }
+    assert {value: acc.mean for value, (acc, _) in betas.items()} == {0.5: 20, 0.9: 42}
+    assert alpha_beta_points(runs[:2]) is None
+    only_alpha = alpha_beta_points(runs[:3])
+    assert only_alpha is not None
+    assert only_alpha[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (a_run(), Cell("online", "cifar10", 200, "er", "none")),
+        (a_run(config={"data.init_args.epochs_per_task": 50}), Cell("offline", "cifar10", 200, "er", "none")),
+        (a_run(plugin="DataDistillNet", config={ALPHA: 1.0, BETA: 0.9}), Cell("online", "cifar10", 200, "er", "ddn")),
+        (
+            a_run(plugin="LabelSmoothing", config={"model.init_args.distiller.init_args.epsilon": 0.5}),
+            Cell("online", "cifar10", 200, "er", "label_smoothing", "epsilon=0.5"),
+        ),
+        (a_run(plugin="DataDistillNet", config={ALPHA: 0.5}), None),
+        (a_run(config={"data.init_args.epochs_per_task": 5}), None),
+        (a_run(config={"data.init_args.epochs_per_task": [1]}), None),
+        (a_run(config={"model.init_args.replay_weight": 2.0}), None),
+        (a_run(buffer_size=123), None),
+        (a_run(dataset="digits"), None),
+        (a_run(matrix=torch.ones(2, 2)), None),
+        (a_run(method="Own"), None),
+    ],
+)
+def test_the_papers_number_is_that_of_the_same_cell(run: RecordedRun, expected: Cell | None) -> None:
+    target = paper_target(run)
+    assert (None if target is None else target.cell) == expected
+    if expected == Cell("online", "cifar10", 200, "er", "none"):
+        assert target is not None
+        assert (target.acc, target.fm) == (36.05, 49.99)

@@ -1,0 +1,146 @@
+"""The report page in a real Chromium: run with ``pytest -m browser``."""
+
+import base64
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from odd_names import EVIL
+from PIL import Image
+
+pytestmark = pytest.mark.browser
+
+# the contrast of each text with what is behind it, by WCAG 2.2, with a few letters of it
+CONTRASTS = """
+const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+const luminance = (rgb) => {
+  const [r, g, b] = rgb.slice(0, 3).map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (element) => {
+  for (let here = element; here; here = here.parentElement) {
+    const colour = parse(getComputedStyle(here).backgroundColor);
+    if (colour.length < 4 || colour[3] > 0) return colour;
+  }
+  return [255, 255, 255];
+};
+return [...document.querySelectorAll("body *")]
+  .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) && e.checkVisibility())
+  .map((e) => {
+    const [a, b] = [luminance(parse(getComputedStyle(e).color)), luminance(behind(e))].sort((x, y) => y - x);
+    return [(a + 0.05) / (b + 0.05), `${e.tagName} ${e.textContent.trim().slice(0, 30)}`];
+  });
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason='no selenium: pip install -e ".[browser]"')
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        pytest.skip("no browser: install Debian's packages chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield started
+    started.quit()
+
+
+@pytest.fixture
+def show(chromium: Any, report_file: Path) -> Any:
+    def in_size(width: int = 1280, scheme: str = "light") -> Any:
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        chromium.get(report_file.as_uri())
+        return chromium
+
+    return in_size
+
+
+def column(browser: Any, title: str) -> list[str]:
+    table = browser.find_element("css selector", "table.sortable")
+    headings = [cell.text.split()[0] for cell in table.find_elements("css selector", "thead th")]
+    number = headings.index(title) + 1
+    cells = table.find_elements("css selector", f"tbody tr > :nth-child({number})")
+    return [cell.text for cell in cells]
+
+
+def heading(browser: Any, title: str) -> Any:
+    (found, *_) = browser.find_elements("xpath", f"//th[button[normalize-space()='{title}']]")
+    return found
+
+
+def test_it_loads_without_a_complaint_and_with_all_its_images(show: Any) -> None:
+    browser = show()
+    assert browser.get_log("browser") == []
+    widths = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
+    assert len(widths) > 20
+    assert all(width > 100 for width in widths)
+    fetched = browser.execute_script("return performance.getEntriesByType('resource').map(r => r.name)")
+    assert [address for address in fetched if not address.startswith("data:")] == []
+
+
+def test_a_press_on_a_heading_sorts(show: Any) -> None:
+    browser = show()
+    accuracy = heading(browser, "ACC")
+    accuracy.find_element("css selector", "button").click()
+    values = [float(text) for text in column(browser, "ACC")]
+    assert len(values) == 4
+    assert values == sorted(values, reverse=True)
+    assert accuracy.get_attribute("aria-sort") == "descending"
+    accuracy.find_element("css selector", "button").send_keys("\n")  # by keyboard
+    assert [float(text) for text in column(browser, "ACC")] == sorted(values)
+    assert accuracy.get_attribute("aria-sort") == "ascending"
+    heading(browser, "Run").find_element("css selector", "button").click()
+    assert column(browser, "Run") == [EVIL, "cifar", "ddn", "er"]
+    assert accuracy.get_attribute("aria-sort") is None
+    paper = heading(browser, "paper").find_element("css selector", "button")
+    for _ in range(2):
+        paper.click()
+        assert column(browser, "paper")[0] == "36.05"  # what is unknown stays last
+
+
+def test_an_evil_name_is_text(show: Any) -> None:
+    from selenium.common.exceptions import NoAlertPresentException
+
+    browser = show()
+    with pytest.raises(NoAlertPresentException):
+        browser.switch_to.alert  # noqa: B018
+    assert EVIL in column(browser, "Run")
+    assert browser.find_elements("css selector", "img[onerror], table script") == []
+
+
+def test_a_link_opens_its_run(show: Any) -> None:
+    browser = show()
+    details = browser.find_element("css selector", "details[id]:not([open])")
+    browser.find_element("css selector", f"a[href='#{details.get_attribute('id')}']").click()
+    assert details.get_attribute("open") is not None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_can_be_read_on_a_phone_and_in_the_dark(show: Any, width: int, scheme: str) -> None:
+    browser = show(width, scheme)
+    assert browser.execute_script("return document.documentElement.scrollWidth") == width  # no sideways scrolling
+    contrasts = browser.execute_script(CONTRASTS)
+    assert len(contrasts) > 50
+    assert [found for found in contrasts if found[0] < 4.5] == []
+    figure = browser.find_element("css selector", "figure img")
+    with Image.open(io.BytesIO(figure.screenshot_as_png)) as picture:
+        shades = numpy.asarray(picture.convert("L"))
+    background, darkest, brightest = numpy.median(shades), shades.min(), shades.max()
+    assert (background < 60 and brightest > 200) if scheme == "dark" else (background > 240 and darkest < 60)
+
+
+def test_it_prints(show: Any) -> None:
+    browser = show(1280, "dark")
+    assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
