@@ -153,12 +153,15 @@ def test_fast_dev_run_leaves_nothing() -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_other_loggers_and_none_are_possible() -> None:
     assert fit("--name", "without", "--trainer.logger", "false") == 0
     assert sorted(path.name for path in Path("runs/without").iterdir()) == [
         "accuracy_matrix.csv",
         "checkpoints",
         "config.yaml",
+        "figures",
+        "observations.npz",
         "results.json",
     ]
     own = ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "elsewhere"]
@@ -300,9 +303,10 @@ def test_auto_replaces_what_was_killed_before_its_first_checkpoint_and_nothing_e
     assert fit(*auto) == 0
     assert "other" not in (folder / "metrics.csv").read_text()
     assert not (folder / "checkpoints" / ".last.ckpt.partial").exists()
-    for finished in ("accuracy_matrix.csv", "checkpoints/last.ckpt"):  # nothing but what is kept below is in the way
+    results = ("results.json", "observations.npz")
+    for finished in ("accuracy_matrix.csv", "checkpoints/last.ckpt", *results):  # only what is kept below is in the way
         (folder / finished).unlink()
-    for kept in ("results.json", "notes.txt", "metrics.csv.bak", "checkpoints/step3.ckpt"):
+    for kept in (*results, "notes.txt", "metrics.csv.bak", "checkpoints/step3.ckpt"):
         (folder / kept).write_text("mine")
         assert fit(*auto) == 2
         assert (folder / kept).read_text() == "mine"
