@@ -160,14 +160,19 @@ def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.Monk
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
     shutil.copytree(recorded_runs / "er", "runs/er")
-    (command,) = [command for command in COMMANDS if command.startswith("ddn report")]
+    (command,) = [command for command in COMMANDS if command.startswith("ddn report runs ")]
     assert run(command) == 0
     assert opened == [Path("page.html").resolve().as_uri()]
     assert "ER on digits" in Path("page.html").read_text()
 
 
+def test_the_picture_is_small() -> None:
+    (picture,) = re.findall(r"!\[.*?\]\((.*?)\)", README)
+    assert (ROOT / picture).stat().st_size < 150_000
+
+
 def test_all_notebooks_are_listed() -> None:
-    listed = re.findall(r"\]\(notebooks/(.*?)\)", README)
+    listed = re.findall(r"\]\(notebooks/([^)]*ipynb)\)", README)
     assert listed == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
