@@ -42,12 +42,13 @@ class Observations(TaskCallback):
 
     def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """Look at the memory."""
-        if not method.memory_draws or not len(method.memory):
+        if not method.kept:
             return
-        self._count(method, task)
-        slots = _spread(len(method.memory), MOST_LABELLED)
-        shown = _spread_over_classes(method.memory.labels[slots.to(method.memory.labels.device)].cpu(), MOST_SHOWN)
-        found = method.memory[slots[shown]]
+        labels = method.kept.labels.cpu()
+        self._count(labels, task)
+        slots = _spread(len(labels), MOST_LABELLED)
+        shown = _spread_over_classes(labels[slots], MOST_SHOWN)
+        found = method.kept[slots[shown]]
         self._note(sample_images=found.images.cpu(), sample_labels=found.labels.cpu())
         if method.distiller is not None:
             self._look_at_labels(method, task, slots, shown)
@@ -64,12 +65,12 @@ class Observations(TaskCallback):
         """What was seen."""
         self.observed = Observed(**state_dict)
 
-    def _count(self, method: "ReplayMethod", task: int) -> None:
+    def _count(self, labels: Tensor, task: int) -> None:
         assert self.observed is not None
         tasks, classes = len(self.observed.task_classes), self.observed.num_classes
         composition = self.observed.composition
         composition = torch.full((tasks, classes), -1) if composition is None else composition.clone()
-        composition[task] = method.memory.labels.cpu().bincount(minlength=classes)
+        composition[task] = labels.bincount(minlength=classes)
         self._note(composition=composition)
 
     def _look_at_labels(self, method: "ReplayMethod", task: int, slots: Tensor, shown: Tensor) -> None:

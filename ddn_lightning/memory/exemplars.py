@@ -37,6 +37,14 @@ class ExemplarSet(nn.Module):
     def __len__(self) -> int:
         return 0 if self._samples is None else len(self._samples)
 
+    def __getitem__(self, places: Tensor) -> Samples:
+        return self.samples[places]
+
+    @property
+    def labels(self) -> Tensor:
+        """Their classes."""
+        return self.samples.labels
+
     @property
     def samples(self) -> Samples:
         """All exemplars, class by class, each class's best first."""

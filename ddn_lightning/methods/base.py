@@ -18,6 +18,7 @@ from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir import ReservoirBuffer
 from ddn_lightning.methods.task_learner import TaskLearner
@@ -113,6 +114,11 @@ class ReplayMethod(TaskLearner, ABC):
     def build_memory(self, seed: int) -> Memory:
         """An empty memory: by default a reservoir."""
         return ReservoirBuffer(self.buffer_size, seed)
+
+    @property
+    def kept(self) -> Memory | ExemplarSet | None:
+        """Where samples of tasks that have ended are kept, if anywhere."""
+        return self.memory if self.memory_draws else None
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """The loss on the incoming batch alone: all there is while nothing is replayed."""

@@ -44,6 +44,11 @@ class ExemplarMethod(ReplayMethod):
         self.old_network = copy.deepcopy(self.network).requires_grad_(False)
         self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
 
+    @property
+    def kept(self) -> ExemplarSet:
+        """The exemplars."""
+        return self.exemplars
+
     @abstractmethod
     def current_loss(self, current: Samples) -> ReplayLoss:
         """The loss on a batch of the task's data and exemplars mixed."""

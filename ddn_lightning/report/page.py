@@ -115,7 +115,8 @@ def rerun_command(run: RecordedRun) -> str:
 
 
 def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> str:
-    best = max(finished, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
+    compared = [run for run in finished if run.results and run.results.method != "Joint"] or finished  # a bound
+    best = max(compared, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
     counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     if best is None or best.results is None:
         return f"{counted}, none of them finished."

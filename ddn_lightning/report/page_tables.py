@@ -63,19 +63,18 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
         runs: The runs.
         anchors: Identifiers of what the page tells about each, by name.
     """
-    columns = [Column("Run"), Column("Method"), Column("Plug-in"), Column("Data"), Column("Memory", True)]
-    columns += [Column("Seed", True), *_measures(has_paper(runs)), Column("AAA", True), Column("Time", True)]
+    columns = [Column("Run"), *_measures(has_paper(runs)), Column("AAA", True), Column("Method"), Column("Plug-in")]
+    columns += [Column("Data"), Column("Memory", True), Column("Seed", True), Column("Time", True)]
     rows = []
     for run in runs:
         assert run.results is not None
         results, target = run.results, paper_target(run)
         paper = (None, None) if target is None else (target.acc, target.fm)
         cells = [TableCell(run.name, run.name, anchors.get(run.name, ""))]
-        cells += [_text(results.method), _text(results.plugin or ""), _text(results.dataset)]
-        cells += [_number(results.buffer_size, 0), _number(results.seed, 0)]
         for ours, theirs in zip((results.acc, results.fm), paper, strict=True):
             cells += [_number(ours), *(_beside(ours, theirs) if has_paper(runs) else [])]
-        cells += [_number(results.aaa), _duration(results.seconds)]
+        cells += [_number(results.aaa), _text(results.method), _text(results.plugin or ""), _text(results.dataset)]
+        cells += [_number(results.buffer_size, 0), _number(results.seed, 0), _duration(results.seconds)]
         rows.append(cells)
     return PageTable(columns, rows)
 
@@ -85,19 +84,20 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
     groups = by_seed(runs)
     if all(len(group) == 1 for group in groups):
         return PageTable([], [])
-    columns = [Column("Method"), Column("What differs"), Column("Data"), Column("Memory", True)]
-    columns += [*_measures(has_paper(runs)), Column("Runs")]
+    columns = [Column("Method"), *_measures(has_paper(runs)), Column("Data"), Column("Memory", True)]
+    columns += [Column("What differs"), Column("Runs")]
     rows = []
     for group, options in zip(groups, what_differs([group[0] for group in groups]), strict=True):
         first = group[0].results
         assert first is not None
         target = paper_target(group[0])
         paper = (None, None) if target is None else (target.acc, target.fm)
-        cells = [_text(first.title), _text(options), _text(first.dataset), _number(first.buffer_size, 0)]
+        cells = [_text(first.title)]
         for name, theirs in zip(("acc", "fm"), paper, strict=True):
             ours = statistic(getattr(run.results, name) for run in group)
             mean = None if ours is None else ours.mean
             cells += [_statistic(ours), *(_beside(mean, theirs) if has_paper(runs) else [])]
+        cells += [_text(first.dataset), _number(first.buffer_size, 0), _text(options)]
         rows.append([*cells, _text(", ".join(run.name for run in group))])
     return PageTable(columns, rows)
 

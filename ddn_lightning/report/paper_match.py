@@ -3,7 +3,17 @@
 from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
 from ddn_lightning.report.recorded_run import RecordedRun
 
-METHODS = {"ER": "er", "DERPlusPlus": "derpp", "CLSER": "cls_er", "ERACE": "er_ace", "Finetune": "finetune"}
+METHODS = {
+    "ER": "er",
+    "DERPlusPlus": "derpp",
+    "CLSER": "cls_er",
+    "ERACE": "er_ace",
+    "ICaRL": "icarl",
+    "LUCIR": "lucir",
+    "BiC": "bic",
+    "Mnemonics": "mnemonics",
+    "LoDM": "lodm",
+}
 PLUGINS = {
     None: "none",
     "DataDistillNet": "ddn",

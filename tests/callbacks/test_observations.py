@@ -10,7 +10,16 @@ from every_method import SaveAlways, build
 from lightning.pytorch import Trainer
 from tiny import TinySequence, small_net
 
-from ddn_lightning import ER, DataDistillNet, Finetune, Observations, RandomLabels, ReplayMethod, TaskCallback
+from ddn_lightning import (
+    ER,
+    DataDistillNet,
+    Finetune,
+    ICaRL,
+    Observations,
+    RandomLabels,
+    ReplayMethod,
+    TaskCallback,
+)
 from ddn_lightning.callbacks.observations import MOST_LABELLED
 from ddn_lightning.report.observed import Observed, load_observed, save_observed
 
@@ -73,6 +82,15 @@ def test_the_end_is_as_the_method_and_its_memory_say(fit: Fit) -> None:
         same = (method.memory[torch.arange(len(held))].images == image).flatten(1).all(1)
         assert label in held[same]
     assert len(observed.sample_labels.unique()) == len(held.unique())
+
+
+def test_exemplars_are_seen_like_any_memory(fit: Fit) -> None:
+    method, observed = watched(fit, lambda: build(ICaRL))
+    assert method.kept is not None
+    assert observed.composition is not None
+    assert observed.composition[-1].tolist() == method.kept.labels.bincount(minlength=6).tolist()
+    assert observed.sample_labels is not None
+    assert set(observed.sample_labels.tolist()) == set(range(6))
 
 
 def test_without_memory_there_are_only_predictions(fit: Fit) -> None:

@@ -96,6 +96,8 @@ def test_cost_is_a_point_per_run_and_a_look_per_group() -> None:
     assert [points.get_offsets().tolist() for points in axes.collections] == [[[10, 30], [12, 32]], [[200, 40]]]
     assert [points.get_label() for points in axes.collections] == ["ER", "ER + DDN"]
     assert axes.get_xscale() == "log"
+    assert {"10", "20", "50", "100", "200"} <= {tick.get_text() for tick in axes.get_xticklabels()}
+    assert not any(tick.get_text() for tick in axes.get_xticklabels(minor=True))
     (axes,) = cost_figure({"a": Cost(0, 30, "ER"), "b": Cost(2, 30, "ER")}).axes
     assert axes.get_xscale() == "linear"
 

@@ -70,6 +70,7 @@ def test_alpha_and_beta_are_averaged_over_seeds_with_the_other_fixed() -> None:
             a_run(plugin="LabelSmoothing", config={"model.init_args.distiller.init_args.epsilon": 0.5}),
             Cell("online", "cifar10", 200, "er", "label_smoothing", "epsilon=0.5"),
         ),
+        (a_run(method="ICaRL"), Cell("online", "cifar10", 200, "icarl", "none")),
         (a_run(plugin="DataDistillNet", config={ALPHA: 0.5}), None),
         (a_run(config={"data.init_args.epochs_per_task": 5}), None),
         (a_run(config={"data.init_args.epochs_per_task": [1]}), None),

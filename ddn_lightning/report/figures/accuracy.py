@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 from torch import Tensor
 
 from ddn_lightning.report.curve import Curve
@@ -14,6 +14,7 @@ from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, pane
 from ddn_lightning.report.statistic import Statistic
 
 LEGEND_WIDTH = 1.5  # inches
+MOST_MARKERS = 8  # on one line; more would hide it
 MOST_NUMBERS = 10  # larger matrices are shown by colours alone
 PANELS_IN_A_ROW = 5
 
@@ -58,7 +59,7 @@ def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]]) -> Figure:
                     _draw(panel, tasks[task], index, shorten(name))
             panel.set(ylim=(-3, 103), xlabel="tasks learned" if task >= num_tasks - columns else "")
             panel.tick_params(labelbottom=True)
-            panel.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+            panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         for row in range(rows):
             axes[row * columns].set_ylabel("accuracy (%)")
         lift = 0.3 * legend_rows / figure.get_figheight()
@@ -79,10 +80,8 @@ def _tasks_of_one_run(tasks: Sequence[Curve]) -> Figure:
 
 
 def _draw(axes: Axes, curve: Curve, index: int, label: str) -> None:
-    style = series(index)
-    if len(curve.values) > 30:
-        style["marker"] = "none"
-    axes.plot(list(curve.tasks_learned), list(curve.values), label=label, **style)
+    every = -(-len(curve.values) // MOST_MARKERS) or 1
+    axes.plot(list(curve.tasks_learned), list(curve.values), label=label, markevery=every, **series(index))
 
 
 def accuracy_matrix_figure(matrix: Tensor) -> Figure:
@@ -109,7 +108,7 @@ def cost_figure(costs: Mapping[str, Cost]) -> Figure:
         costs: For each run by its name.
     """
     groups = list(dict.fromkeys(cost.group for cost in costs.values()))
-    rows = -(-len(groups) // 3)
+    rows = -(-len(groups) // 2)
     with in_style():
         figure, (axes,) = panels(size=(6.4, 3.6 + 0.3 * rows), margins=(0.8, 0.7, 0.3, 0.2 + 0.3 * rows))
         for index, group in enumerate(groups):
@@ -119,8 +118,11 @@ def cost_figure(costs: Mapping[str, Cost]) -> Figure:
         seconds = [cost.seconds for cost in costs.values()]
         if min(seconds) > 0 and max(seconds) > 10 * min(seconds):
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's own is a formula, and names must not be
+            axes.xaxis.set_minor_formatter("")
         axes.set(xlabel="training time (s)", ylabel="ACC (%)")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+        figure.legend(loc="upper center", ncols=2)
     return figure
 
 

@@ -124,7 +124,7 @@ def heat_map(
     if any(len(name) > 2 for name in names):
         axes.tick_params(axis="x", labelrotation=45)
     box = axes.get_position()
-    scale = figure.add_axes((box.x1 + 0.02, box.y0, 0.14 / figure.get_figwidth(), box.height))
+    scale = figure.add_axes((box.x1 + 0.1 / figure.get_figwidth(), box.y0, 0.14 / figure.get_figwidth(), box.height))
     figure.colorbar(picture, cax=scale)
     for row, line in enumerate(texts or ()):
         for column, text in enumerate(line):
