@@ -125,7 +125,7 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
         return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
     told = f"{counted}, {len(finished)} of them finished."
     is_one_dataset = len({run.results.dataset for run in finished if run.results}) == 1
-    return f"{told} Best: {best.name}, {whole}." if is_one_dataset else told  # else there is no best
+    return f"{told} Highest: {best.name}, {whole}." if is_one_dataset else told  # else there is no best
 
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:

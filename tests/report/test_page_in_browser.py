@@ -134,13 +134,23 @@ def test_it_can_be_read_on_a_phone_and_in_the_dark(show: Any, width: int, scheme
     contrasts = browser.execute_script(CONTRASTS)
     assert len(contrasts) > 50
     assert [found for found in contrasts if found[0] < 4.5] == []
-    figure = browser.find_element("css selector", "figure img")
-    with Image.open(io.BytesIO(figure.screenshot_as_png)) as picture:
-        shades = numpy.asarray(picture.convert("L"))
+    shades = shades_of_a_figure(browser)
     background, darkest, brightest = numpy.median(shades), shades.min(), shades.max()
     assert (background < 60 and brightest > 200) if scheme == "dark" else (background > 240 and darkest < 60)
 
 
-def test_it_prints(show: Any) -> None:
+def shades_of_a_figure(browser: Any) -> Any:
+    figure = browser.find_element("css selector", "figure img")
+    with Image.open(io.BytesIO(figure.screenshot_as_png)) as picture:
+        return numpy.asarray(picture.convert("L"))
+
+
+def test_it_prints_black_on_white(show: Any) -> None:
     browser = show(1280, "dark")
     assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": [dark]})
+    shades = shades_of_a_figure(browser)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert numpy.median(shades) > 240
+    assert shades.min() < 60
