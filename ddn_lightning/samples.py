@@ -22,6 +22,13 @@ class Samples:
         tasks: Task of each image. Stays on the host: it only selects, and asking the device would stall it.
         slots: Where in the memory a draw came from. Stays on the host as well.
         global_size: Size of the whole batch over all ranks; ``None`` when these samples are all of it.
+
+    Example:
+        >>> samples = Samples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), labels=torch.tensor([5, 5, 8]))
+        >>> len(samples), samples[samples.labels == 5].labels
+        (3, tensor([5, 5]))
+        >>> samples.mean(torch.tensor([1.0, 2.0, 6.0]))
+        tensor(3.)
     """
 
     images: Tensor
@@ -62,7 +69,12 @@ class Samples:
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:
-    """One record of several; a field is kept where all parts have it."""
+    """One record of several; a field is kept where all parts have it.
+
+    >>> part = Samples(torch.zeros(2, 1, 8, 8), labels=torch.tensor([0, 1]))
+    >>> concatenate([part, part[:1]]).labels
+    tensor([0, 1, 0])
+    """
 
     def join(columns: Sequence[Tensor | None]) -> Tensor | None:
         known = [column for column in columns if column is not None]
@@ -79,5 +91,9 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
 
 
 def cross_entropy(logits: Tensor, samples: Samples) -> Tensor:
-    """Mean cross-entropy of the hard labels over the whole batch."""
+    """Mean cross-entropy of the hard labels over the whole batch.
+
+    >>> cross_entropy(torch.zeros(1, 2), Samples(torch.zeros(1, 1, 8, 8), labels=torch.tensor([0])))
+    tensor(0.6931)
+    """
     return samples.mean(functional.cross_entropy(logits, samples.labels, reduction="none"))

@@ -28,6 +28,9 @@ class Forgetting(TaskCallback):
     Args:
         over: See :func:`~ddn_lightning.metrics.functional.forgetting`.
         reference: See :func:`~ddn_lightning.metrics.functional.forgetting`.
+
+    Example:
+        >>> as_avalanche = Forgetting(reference="first")  # for Trainer(callbacks=[...]); there is one by default
     """
 
     def __init__(self, over: Over = "previous", reference: Reference = "best") -> None:

@@ -32,6 +32,10 @@ class SaveProgress(Checkpoint):
     Args:
         folder: Where to write.
         every_n_minutes: Minutes between two checkpoints within a task; 0 saves after every batch.
+
+    Example:
+        >>> trainer = Trainer(callbacks=[SaveProgress("checkpoints")])  # doctest: +SKIP
+        >>> trainer.fit(method, data, ckpt_path="checkpoints/last.ckpt")  # to go on  # doctest: +SKIP
     """
 
     def __init__(self, folder: str | Path = "checkpoints", every_n_minutes: float = 10.0) -> None:

@@ -20,6 +20,11 @@ class ImageTransform:
         std: Standard deviation of each channel.
         padding: Black border around the image before the crop; 0 for no crop.
         flip: Whether images may be mirrored.
+
+    Example:
+        >>> transform = ImageTransform(mean=(0.5,), std=(0.5,))
+        >>> transform(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2))
+        tensor([[[[-1.0000,  1.0000]]]])
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0, flip: bool = False) -> None:

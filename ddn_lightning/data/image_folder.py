@@ -16,6 +16,8 @@ class SplitImageFolder(TaskSequence):
     """Your own images in ``train/<class>/*`` and ``test/<class>/*``, decoded once and cached.
 
     The classes are the names of the sub-folders in alphabetical order. All images are read as RGB and held in memory.
+    Training images are shifted and mirrored at random unless told otherwise: where left and right matter, as in digits,
+    letters or signs, pass ``flip=False``.
 
     Args:
         root: Folder that holds ``train`` and ``test``.
@@ -28,6 +30,9 @@ class SplitImageFolder(TaskSequence):
         flip: Whether training images may be mirrored.
         cache_dir: Folder for the decoded images; ``None`` for ``.ddn_cache`` in ``root``.
         **kwargs: Arguments of :class:`TaskSequence`.
+
+    Example:
+        >>> SplitImageFolder("data/signs", num_tasks=5, image_size=32, flip=False)  # doctest: +SKIP
     """
 
     name = "image_folder"

@@ -32,6 +32,16 @@ class TaskSequence(LightningDataModule, ABC):
         drop_last: Leave out a task's last, smaller batch; ``None`` does so in the online setting only, where that batch
             would come just before the evaluation.
         evaluate_every_n_epochs: Evaluate also within a task, every so many epochs; ``None`` for task ends only.
+
+    Example:
+        >>> class Stripes(TaskSequence):
+        ...     name, num_classes, mean, std = "stripes", 4, (0.5,), (0.5,)
+        ...     def load(self, train):
+        ...         labels = torch.arange(4).repeat(10 if train else 2)
+        ...         return (60 * labels).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8), labels
+        >>> Stripes(num_tasks=2).task_classes
+        tensor([[0, 1],
+                [2, 3]])
     """
 
     name: str

@@ -34,6 +34,14 @@ class DataDistillNet(BilevelDistiller):
         beta: Weight of G_old.
         hidden_dim: Size of G's two hidden layers.
         **kwargs: Arguments of :class:`BilevelDistiller`.
+
+    Example:
+        >>> from ddn_lightning import ER, SmallNet
+        >>> method = ER(SmallNet(), num_classes=10, distiller=DataDistillNet(alpha=1.0, beta=0.9))
+        >>> replayed = Samples(torch.zeros(2, 1, 8, 8), labels=torch.tensor([3, 7]))
+        >>> labels = method.distiller.soft_labels(replayed, torch.full((2, 10), 0.1))
+        >>> labels.shape, labels.argmax(dim=1)
+        (torch.Size([2, 10]), tensor([3, 7]))
     """
 
     def __init__(

@@ -122,10 +122,20 @@ class LabelDistiller(nn.Module, ABC):
 
 
 def one_hot(samples: Samples, like: Tensor) -> Tensor:
-    """The hard labels in the shape and type of a distribution over all classes."""
+    """The hard labels in the shape and type of a distribution over all classes.
+
+    >>> one_hot(Samples(torch.zeros(2, 1, 8, 8), torch.tensor([2, 0])), like=torch.zeros(2, 3))
+    tensor([[0., 0., 1.],
+            [1., 0., 0.]])
+    """
     return functional.one_hot(samples.labels, like.shape[1]).to(like.dtype)
 
 
 def soft_cross_entropy(logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
-    """Mean cross-entropy with a distribution as each sample's label."""
+    """Mean cross-entropy with a distribution as each sample's label.
+
+    >>> samples = Samples(torch.zeros(1, 1, 8, 8), torch.tensor([0]))
+    >>> soft_cross_entropy(torch.tensor([[0.0, 0.0]]), samples, torch.tensor([[0.7, 0.3]]))
+    tensor(0.6931)
+    """
     return samples.mean(-(labels * logits.log_softmax(dim=1)).sum(dim=1))

@@ -34,7 +34,12 @@ def random_features(images: Tensor, network: Sequence[tuple[Tensor, Tensor]]) ->
 
 
 def matching_loss(real: Tensor, real_labels: Tensor, synthetic: Tensor, synthetic_labels: Tensor) -> Tensor:
-    """Squared distance between the mean features of real and synthetic samples, summed over the classes in both."""
+    """Squared distance between the mean features of real and synthetic samples, summed over the classes in both.
+
+    >>> features, labels = torch.tensor([[0.0], [2.0], [9.0]]), torch.tensor([0, 0, 1])
+    >>> matching_loss(features, labels, torch.tensor([[4.0]]), torch.tensor([0]))
+    tensor(9.)
+    """
     classes = torch.unique(torch.cat([real_labels, synthetic_labels]))
     means, is_there = [], torch.ones(len(classes), dtype=torch.bool, device=real.device)
     for features, labels in ((real, real_labels), (synthetic, synthetic_labels)):

@@ -70,6 +70,17 @@ class ReplayMethod(TaskLearner, ABC):
         lr_decay: See ``lr_milestones``.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
         **kwargs: Arguments of :class:`TaskLearner`.
+
+    Example:
+        >>> class PlainReplay(ReplayMethod):
+        ...     def loss(self, current, *memory):
+        ...         (replayed,) = memory  # one draw; there is always something in it
+        ...         logits = self(replayed.images)
+        ...         loss = self.current_loss(current)
+        ...         return replace(loss, rehearsal=cross_entropy(logits, replayed), memory_logits=logits)
+        >>> from ddn_lightning import SmallNet
+        >>> PlainReplay(SmallNet(), num_classes=10, buffer_size=50).memory.buffer_size
+        50
     """
 
     memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for a method without reservoir

@@ -18,6 +18,10 @@ class DERPlusPlus(ReplayMethod):
         alpha: Weight of the distance to the stored outputs. Published: 0.1 to 0.3.
         beta: Weight of the loss on the labels. Published: 0.5 to 1.
         **kwargs: Arguments of :class:`ReplayMethod`.
+
+    Example:
+        >>> from ddn_lightning import DataDistillNet, SmallNet
+        >>> method = DERPlusPlus(SmallNet(), num_classes=10, buffer_size=200, alpha=0.1, distiller=DataDistillNet())
     """
 
     memory_draws = 2

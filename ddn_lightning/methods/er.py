@@ -20,12 +20,25 @@ class ER(ReplayMethod):
     DDN paper's form, the two are forwarded one after the other, each with its own BatchNorm statistics, and their means
     are summed. With ``"concatenated"``, Mammoth's form, they are forwarded together and averaged over both.
 
+    The memory is a reservoir: after any number of batches it holds an even sample of all that was seen. How large it
+    is, how much is drawn from it and how the network learns are arguments of :class:`ReplayMethod`: ``backbone`` and
+    ``num_classes`` come first, then ``buffer_size``, ``replay_batch_size``, ``lr`` and ``distiller`` by name. One
+    ``fit`` learns all tasks of a :class:`TaskSequence` and fills ``accuracy_matrix``, a row for each task learned.
+
     Args:
         batches: How the incoming and the replayed batch are put together.
         replay_weight: Weight of the memory's term: 2 is the control for methods that rehearse twice.
         old_memory_weight: Weight of one more draw, from the memory of earlier tasks only, with its hard labels: the
             control for soft labels on old memory. 0 leaves the draw out.
         **kwargs: Arguments of :class:`ReplayMethod`.
+
+    Example:
+        >>> from lightning.pytorch import Trainer
+        >>> from ddn_lightning import SmallNet, SplitDigits
+        >>> method = ER(SmallNet(), num_classes=10, buffer_size=100)
+        >>> data = SplitDigits(epochs_per_task=5, batch_size=16)
+        >>> Trainer(max_epochs=-1).fit(method, data)  # doctest: +SKIP
+        >>> method.accuracy_matrix[-1]  # accuracy of each task at the end, in percent  # doctest: +SKIP
     """
 
     def __init__(

@@ -79,7 +79,13 @@ class AccuracyMatrix(Metric):
 
 
 def summary(matrix: Tensor, over: Over = "previous", reference: Reference = "best") -> dict[str, Tensor]:
-    """ACC, FM, BWT and AAA of the stages measured so far; empty before the first."""
+    """ACC, FM, BWT and AAA of the stages measured so far; empty before the first.
+
+    >>> nan = torch.nan
+    >>> found = summary(torch.tensor([[90.0, nan, nan], [60.0, 80.0, nan], [nan, nan, nan]]))
+    >>> {name: value.item() for name, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'average_accuracy': 70.0, 'forgetting': 30.0, 'backward_transfer': -30.0, 'average_anytime_accuracy': 80.0}
+    """
     stages = int((~matrix.diagonal().isnan()).cumprod(0).sum())
     if stages == 0:
         return {}

@@ -16,6 +16,11 @@ class ResNet18(Backbone):
     Args:
         in_channels: Channels of the images.
         width: Channels of the first stage; each of the three that follow has twice as many as the one before.
+
+    Example:
+        >>> import torch
+        >>> ResNet18(width=4)(torch.zeros(2, 3, 32, 32)).shape  # (batch, feature_dim)
+        torch.Size([2, 32])
     """
 
     def __init__(self, in_channels: int = 3, width: int = 64) -> None:

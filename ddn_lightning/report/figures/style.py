@@ -86,7 +86,11 @@ def panels(
 
 
 def series(index: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the n-th line: each of them tells lines apart for itself as far as it goes."""
+    """Colour, marker and dashes of the n-th line: each of them tells lines apart for itself as far as it goes.
+
+    >>> series(0)
+    {'color': '#0072b2', 'marker': 'o', 'linestyle': '-'}
+    """
     return {
         "color": COLOURS[index % len(COLOURS)],
         "marker": MARKERS[index % len(MARKERS)],
