@@ -218,6 +218,14 @@ def test_a_new_method_takes_less_than_forty_lines_and_learns() -> None:
 
 
 def test_every_file_that_is_linked_is_there() -> None:
-    linked = re.findall(r"\]\((?!http)(.*?)\)", README)
+    linked = re.findall(r"\]\((?!http|#)(.*?)\)", README)
     assert linked
     assert all((ROOT / path).exists() for path in linked)
+
+
+def test_every_section_that_is_linked_is_there() -> None:
+    headings = re.findall(r"^## (.*)$", README, re.M)
+    sections = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    linked = re.findall(r"\]\(#(.*?)\)", README)
+    assert linked
+    assert set(linked) <= sections
