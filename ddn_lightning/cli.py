@@ -27,12 +27,15 @@ EXPECTED_WARNINGS = (
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # evaluating needs no RunRecord
 )
 EPILOG = "'ddn report --help': a page of runs; 'ddn reproduce --help': all runs of a table of the DDN paper"
+HERE = ""  # how Python writes the current folder
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 2 for a mistake in what was asked for."""
     _be_quiet()
+    if HERE not in sys.path:
+        sys.path.append(HERE)  # one's own der.py, as with python -m; last, so that it hides no installed module
     arguments = sys.argv[1:] if args is None else args
     try:
         if arguments[:1] == ["reproduce"]:

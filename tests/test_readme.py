@@ -217,6 +217,12 @@ def test_a_new_method_takes_less_than_forty_lines_and_learns() -> None:
     assert json.loads(Path("runs/der/results.json").read_text())["average_accuracy"] > 30  # fine-tuning has 19
 
 
+def test_the_installed_command_finds_a_method_where_it_is_run() -> None:
+    (command,) = [command for command in COMMANDS if "der.DER" in command]
+    program, *arguments = command.split()
+    subprocess.run([Path(sys.executable).parent / program, *arguments, "--print_config"], check=True)
+
+
 def test_every_file_that_is_linked_is_there() -> None:
     linked = re.findall(r"\]\((?!http|#)(.*?)\)", README)
     assert linked
