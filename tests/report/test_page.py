@@ -107,6 +107,20 @@ def test_what_differs_stands_side_by_side(report_page: str) -> None:
     assert "model.lr" in report_page
 
 
+def test_only_runs_on_the_same_data_are_compared(recorded_runs: Path) -> None:
+    for name in ("er", "ddn"):
+        shutil.copytree(recorded_runs / name, f"runs/{name}")
+    results = json.loads(Path("runs/ddn/results.json").read_text())
+    Path("runs/ddn/results.json").write_text(json.dumps(results | {"dataset": "others"}))
+    assert main(["report", "runs"]) == 0
+    assert "Compared" not in Elements(Path("report.html").read_text()).text
+    shutil.copytree("runs/er", "runs/again")
+    assert main(["report", "runs"]) == 0
+    page = Elements(Path("report.html").read_text())
+    assert "Accuracy of each task over training (digits)" in page.text
+    assert "Accuracy of each task over training (others)" not in page.text
+
+
 def test_a_page_of_one_run_compares_nothing(recorded_runs: Path) -> None:
     assert main(["report", str(recorded_runs / "er")]) == 0
     page = Elements(Path("report.html").read_text())

@@ -1,6 +1,7 @@
 """Figures that compare runs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -17,7 +18,17 @@ FEW_CLASSES = 10
 
 
 def comparing_pictures(runs: Sequence[RecordedRun]) -> list[Picture]:
-    """The figures that finished runs can be compared by; none for a single one."""
+    """The figures that finished runs on the same data can be compared by; none for a single one."""
+    by_data: dict[tuple[object, ...], list[RecordedRun]] = {}
+    for run in runs:
+        if run.results is not None:
+            data = (run.results.dataset, run.results.class_names, len(run.results.matrix))
+            by_data.setdefault(data, []).append(run)
+    pictures = [(data[0], picture) for data, same in by_data.items() for picture in _of_same_data(same)]
+    return [p if len(by_data) == 1 else replace(p, title=f"{p.title} ({data})") for data, p in pictures]
+
+
+def _of_same_data(runs: Sequence[RecordedRun]) -> list[Picture]:
     if len(runs) < 2:
         return []
     return [*_accuracy(runs[:MOST_LINES]), *_cost(runs), *_predictions(runs), *_entropy(runs), *_alpha_beta(runs)]
@@ -53,7 +64,7 @@ def _predictions(runs: Sequence[RecordedRun]) -> list[Picture]:
     means = {run.name: found for run in chosen if (found := _table(run, "probability")) is not None}
     if len(confusions) < 2 or len({len(table) for table in (*confusions.values(), *means.values())}) > 1:
         return []
-    names = _class_names(chosen)
+    names = None if chosen[0].results is None else chosen[0].results.class_names
     hits = {name: 100 * float((t.diagonal() / t.sum(dim=1)).nanmean()) for name, t in confusions.items()}
     gist = ", ".join(f"{name} {value:.1f} %" for name, value in hits.items())
     is_few = len(next(iter(means.values()))) <= FEW_CLASSES
@@ -85,11 +96,6 @@ def _side_by_side(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
 
 def _table(run: RecordedRun, name: str) -> Tensor | None:
     return None if run.observed is None else run.observed.tensors().get(name)
-
-
-def _class_names(runs: Sequence[RecordedRun]) -> tuple[str, ...] | None:
-    names = {run.results.class_names for run in runs if run.results is not None}
-    return names.pop() if len(names) == 1 else None
 
 
 def _entropy(runs: Sequence[RecordedRun]) -> list[Picture]:
