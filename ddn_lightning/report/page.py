@@ -136,6 +136,8 @@ def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
     if not with_figures:
         notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
     headline = f"{run.results.title} on {run.results.dataset}, ACC {acc}"
+    if not run.is_finished:
+        headline += f" after {run.results.tasks_finished} of {len(run.results.matrix)} tasks"
     return RunDetails(run.name, anchor, headline, rerun_command(run), notes, pictures)
 
 

@@ -58,6 +58,7 @@ def test_broken_runs_are_listed_with_the_reason(report_page: str) -> None:
     text = " ".join(Elements(report_page).text.split())
     assert "broken results.json cannot be read (JSONDecodeError" in text
     assert "stopped has learned 1 of its 5 tasks" in text
+    assert "% after 1 of 5 tasks" in text
     assert "er.log is not a folder" in text
 
 
