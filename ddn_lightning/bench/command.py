@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Literal, NoReturn, Self
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
@@ -15,6 +15,7 @@ from ddn_lightning.bench.measure import measure
 from ddn_lightning.bench.subject import Workload
 from ddn_lightning.bench.tables import as_markdown
 from ddn_lightning.cli_messages import readable
+from ddn_lightning.distill.bilevel import PRECISIONS
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.base import ReplayMethod
 
@@ -107,8 +108,8 @@ def _parser() -> ArgumentParser:
     for name, text in integers.items():
         parser.add_argument(f"--{name}", type=int, default=getattr(Workload, name), help=text)
     parser.add_argument("--device", type=str, default="auto", help="Such as cuda:0. auto: a GPU if there is one.")
-    parser.add_argument("--precision", type=str, default=Workload.precision, help="32-true or bf16-mixed.")
-    parser.add_argument("--rounds", type=int, default=5, help="How often each is timed; the shortest time counts.")
+    parser.add_argument("--precision", type=Literal[PRECISIONS], default=Workload.precision, help="Of the Trainer.")
+    parser.add_argument("--rounds", type=int, default=4, help="How often each is timed; the shortest time counts.")
     parser.add_argument("--growth", action="store_true", help="Also see what grows with what (minutes more).")
     parser.add_argument("--json", action="store_true", help="Print numbers for a program.")
     return parser

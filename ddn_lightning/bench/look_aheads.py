@@ -1,5 +1,7 @@
 """The modes of the hypergradient against the naive way: a virtual step that autograd unrolls."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
@@ -33,17 +35,29 @@ class UnrolledNet(DataDistillNet):
         return network.loss(moved, outer)
 
 
-def updates(workload: Workload) -> dict[str, Subject]:
-    """ER with a distiller of each mode, and unrolled."""
-    modes = {str(mode): Subject(ER, workload, DataDistillNet(lookahead=mode)) for mode in MODES}
-    return {"unrolled": Subject(ER, workload, UnrolledNet()), **modes}
+class LookAheads:
+    """An update of G by each mode, and unrolled.
+
+    Args:
+        workload: What it works on.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.unrolled = Subject(ER, workload, UnrolledNet())
+        self.by_mode = Subject(ER, workload, DataDistillNet())
+        self.updates: dict[str, Callable[[], None]] = {"unrolled": self.unrolled.update}
+        self.updates |= {mode: partial(self._update, mode) for mode in MODES}
+
+    def _update(self, mode: Mode) -> None:
+        assert isinstance(self.by_mode.method.distiller, DataDistillNet)
+        self.by_mode.method.distiller.lookahead = mode
+        self.by_mode.update()
 
 
-def compare(subjects: dict[str, Subject]) -> dict[str, dict[str, float]]:
+def distances(reference: Subject) -> dict[str, dict[str, float]]:
     """How far each mode's gradient is from the unrolled one, on the same batches: relative error and cosine."""
-    reference = subjects["unrolled"]
     distiller = reference.method.distiller
-    assert isinstance(distiller, DataDistillNet)
+    assert isinstance(distiller, UnrolledNet)
     current = reference.method.augment(reference.batch)
     reference.step()  # leaves the gradient of a step behind, which the mode of that name takes
     inner, outer = distiller.inner_batch(reference.method), distiller.outer_batch(reference.method, current)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ddn_lightning.bench import growth, look_aheads, pipeline, start_up
+from ddn_lightning.bench import growth, pipeline, start_up
+from ddn_lightning.bench.look_aheads import LookAheads, distances
 from ddn_lightning.bench.loops import LOOPS, time_loops
 from ddn_lightning.bench.peak_memory import peak_memory
 from ddn_lightning.bench.step_parts import StepParts
@@ -56,20 +57,20 @@ def measure(
             "workload": {**asdict(workload), "device": str(workload.device)},
             "rounds": rounds,
         }
-        subjects, modes = _subjects(methods, workload, section), look_aheads.updates(workload)
+        subjects, modes = _subjects(methods, workload, section), LookAheads(workload)
         parts = {name: StepParts(subjects[name], clock) for name in (UNIT, WITH_DDN)}
         actions: dict[str, Callable[[], object]] = {name: subject.step for name, subject in subjects.items()}
-        actions |= {f"update: {name}": subject.update for name, subject in modes.items()}
+        actions |= {f"update: {name}": update for name, update in modes.updates.items()}
         actions |= {f"parts: {name}": part.watch_step for name, part in parts.items()}
         timings = interleaved(actions, rounds, clock, section("steps", (rounds + 1) * len(actions)))
         unit = timings[UNIT]
-        memory_done = section("memory", len(subjects) + len(modes))
-        for kind, prefix, measured in (("steps", "", subjects), ("updates", "update: ", modes)):
+        memory_done = section("memory", len(subjects) + len(modes.updates))
+        for kind, prefix, measured in (("steps", "", subjects), ("updates", "update: ", modes.updates)):
             report[kind] = {}
             for name in measured:
                 report[kind][name] = _cost(timings[prefix + name], unit) | _peak(actions[prefix + name], workload)
                 memory_done()
-        for name, errors in look_aheads.compare(modes).items():
+        for name, errors in distances(modes.unrolled).items():
             report["updates"][name] |= errors
         report["parts"] = {name: _milliseconds(part.seconds, rounds + 1) for name, part in parts.items()}
         report["loops"] = _loops(workload, section)

@@ -11,6 +11,7 @@ from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.networks.resnet18 import ResNet18
 from ddn_lightning.samples import Samples
 
@@ -94,6 +95,8 @@ class Subject:
             workload.batch,
             distiller=distiller,
         )
+        if isinstance(self.method, PixelDistillation):
+            self.method.distillation_steps = 1  # at a task's end, which is no part of a step
         self.trainer = quiet_trainer(workload)
         self.trainer.fit(self.method, RandomImages(workload))
         self.method.to(workload.device).train()  # Lightning leaves it on the host
@@ -122,10 +125,10 @@ class Subject:
     def _fill_memory(self) -> None:
         if self.sampling is None:
             return
-        batch = self._batch(self.workload.buffer_size, task=0)
-        logits = torch.zeros(len(batch), self.workload.num_classes, device=self.workload.device)
-        self.method.memory.add(replace(batch, logits=logits if self.method.stores_logits else None))
         self.method.memory.to(self.workload.device)
+        batch = self._batch(self.workload.buffer_size, task=0)
+        logits = self.method.memory[torch.zeros(len(batch), dtype=torch.long)].logits  # of one that is there
+        self.method.memory.add(replace(batch, logits=logits))
 
     def _batch(self, number: int, task: int) -> Samples:
         size, classes = self.workload.image_size, self.workload.num_classes // 2
