@@ -11,6 +11,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from ddn_lightning.bench.command import bench
 from ddn_lightning.command import DDNCommand, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, SavingError
@@ -26,7 +27,10 @@ EXPECTED_WARNINGS = (
     "The dirpath has changed",  # a run may be resumed or evaluated under another name
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # evaluating needs no RunRecord
 )
-EPILOG = "'ddn report --help': a page of runs; 'ddn reproduce --help': all runs of a table of the DDN paper"
+EPILOG = (
+    "'ddn report --help': a page of runs; 'ddn reproduce --help': all runs of a table of the DDN paper; "
+    "'ddn bench --help': what a step costs on this machine"
+)
 HERE = ""  # how Python writes the current folder
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -42,6 +46,8 @@ def main(args: list[str] | None = None) -> int:
             return reproduce(arguments[1:])
         if arguments[:1] == ["report"]:
             return report(arguments[1:])
+        if arguments[:1] == ["bench"]:
+            return bench(arguments[1:])
         DDNCommand(
             ReplayMethod,
             TaskSequence,

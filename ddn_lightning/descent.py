@@ -1,9 +1,36 @@
 """One optimizer step by several devices as if they were one."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
 from ddn_lightning.distributed import sum_across_ranks
+
+
+def gradient_of_sum(
+    terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Value and gradient of a sum of terms, which are computed one after another: one graph at a time is held.
+
+    Args:
+        terms: At least one. Each makes a graph of its own.
+        parameters: What to differentiate by; the gradient is ``None`` where no term depends on it.
+
+    Example:
+        >>> x = torch.tensor(3.0, requires_grad=True)
+        >>> gradient_of_sum([lambda: x**2, lambda: 2 * x], [x])
+        (tensor(15.), [tensor(8.)])
+    """
+    total: Tensor | None = None
+    gradients: list[Tensor | None] = [None] * len(parameters)
+    for term in terms:
+        value = term()
+        found = torch.autograd.grad(value, parameters, allow_unused=True)
+        total = value.detach() if total is None else total + value.detach()
+        gradients = [b if a is None else a if b is None else a + b for a, b in zip(gradients, found, strict=True)]
+    assert total is not None
+    return total, gradients
 
 
 def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:

@@ -67,7 +67,6 @@ class ImageTransform:
         columns = corners[:, 1:] + torch.where(mirrored[:, None], columns.flip(1), columns)  # (batch, width)
 
         padded = functional.pad(images, [self.padding] * 4)
-        image = torch.arange(len(images), device=images.device)[:, None, None, None]
-        channel = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
-        rows, columns = (index.to(images.device, non_blocking=True) for index in (rows, columns))
-        return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+        pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]  # (batch, height, width)
+        chosen = pixels.to(images.device, non_blocking=True).flatten(1)[:, None].expand(-1, images.shape[1], -1)
+        return padded.flatten(2).gather(2, chosen).view_as(images)

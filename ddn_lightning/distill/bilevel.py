@@ -96,20 +96,24 @@ class BilevelDistiller(LabelDistiller):
             return
         outer = self.outer_batch(method, current)
         with torch.autocast(method.device.type, enabled=False):  # a tangent in half precision is mostly noise
-            look_ahead = self._look_ahead(method, inner, outer)
-            if method.is_logging_step:
-                self._log(method, inner, outer, look_ahead)
-            value = hypergradient.surrogate(look_ahead, partial(self._inner_loss, inner), method.current_lr)
-            self._descend(value, method.distiller_optimizer)
+            self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
 
-    def _inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
+    def outer_loss(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> Tensor:
+        """A value whose gradient is that of the outer loss after a virtual step."""
+        look_ahead = self._look_ahead(method, inner, outer)
+        if method.is_logging_step:
+            self._log(method, inner, outer, look_ahead)
+        return hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner), method.current_lr)
+
+    def learned_inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
+        """The inner loss with the labels to learn, through which a gradient goes to what makes them if asked for."""
         with torch.set_grad_enabled(learn):
             labels = self.labels_to_learn(inner, logits.detach().softmax(dim=1))
         return self.inner_loss(logits, inner, labels)
 
     def _look_ahead(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> LookAhead:
         network = FrozenNetwork(method.network)
-        loss = partial(self._inner_loss, inner, learn=False)
+        loss = partial(self.learned_inner_loss, inner, learn=False)
         if self.lookahead == "step":
             parameters = method.network.named_parameters()
             gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in parameters}
@@ -131,12 +135,12 @@ class BilevelDistiller(LabelDistiller):
         network = FrozenNetwork(method.network)
         taken = look_ahead.virtual_step
         if taken is None:  # the mode does without, but whoever looks wants to know where a step would lead
-            loss = partial(self._inner_loss, inner, learn=False)
+            loss = partial(self.learned_inner_loss, inner, learn=False)
             taken = hypergradient.virtual_step(network, inner, loss, outer, method.current_lr)
         labels = self.labels_to_learn(inner, look_ahead.logits.softmax(dim=1))
         is_new = method.is_seen_class & ~self.is_old_class
         terms = {
-            "inner_loss": self._inner_loss(inner, look_ahead.logits, learn=False),
+            "inner_loss": self.learned_inner_loss(inner, look_ahead.logits, learn=False),
             "outer_loss_before": network.loss(network.parameters, outer),
             "gain_over_uniform": self._gain_over_uniform(inner, look_ahead, method.current_lr),
             "label_entropy": inner.mean(torch.special.entr(labels).sum(dim=1)),
@@ -157,7 +161,7 @@ class BilevelDistiller(LabelDistiller):
         """
         hard = one_hot(inner, look_ahead.logits)
         uniform = (hard + 1 / hard.shape[1]) / 2
-        learned = hypergradient.surrogate(look_ahead, partial(self._inner_loss, inner, learn=False), lr)
+        learned = hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner, learn=False), lr)
         even = hypergradient.surrogate(look_ahead, lambda logits: self.inner_loss(logits, inner, uniform), lr)
         return (even - learned).detach()
 

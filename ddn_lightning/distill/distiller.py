@@ -108,12 +108,11 @@ class LabelDistiller(nn.Module, ABC):
             soft = self._soft_loss(memory[-1], loss.memory_logits)
             if self.compose == "replace":
                 return replace(loss, rehearsal=loss.rehearsal_weight * soft)
-        else:
-            old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[OLD_MEMORY])
-            if old is None:
-                return loss
-            soft = self._soft_loss(old, method(old.images))
-        return replace(loss, other=loss.other + soft)
+            return replace(loss, other=loss.other + soft)
+        old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[OLD_MEMORY])
+        if old is None:
+            return loss
+        return replace(loss, further=(*loss.further, lambda: self._soft_loss(old, method(old.images))))
 
     def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
         with torch.no_grad():

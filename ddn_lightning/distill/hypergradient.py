@@ -19,6 +19,7 @@ for it the derivative is one of many.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +27,13 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn import functional
 
+from ddn_lightning.descent import gradient_of_sum
 from ddn_lightning.distributed import sum_across_ranks
 from ddn_lightning.samples import Samples, cross_entropy
 
 Parameters = Mapping[str, Tensor]
 LossOfLogits = Callable[[Tensor], Tensor]
+LossOfParameters = Callable[[Parameters], Tensor]
 
 
 class FrozenNetwork:
@@ -53,9 +56,16 @@ class FrozenNetwork:
         outputs: Tensor = functional_call(self.module, {**parameters, **buffers}, (inputs,))
         return outputs
 
+    def losses(self, parts: Sequence[Samples]) -> list[LossOfParameters]:
+        """The mean cross-entropy of each part."""
+        return [partial(self._cross_entropy, part) for part in parts]
+
     def loss(self, parameters: Parameters, parts: Sequence[Samples]) -> Tensor:
         """Sum of the mean cross-entropies of the parts, each forwarded on its own."""
-        return torch.stack([cross_entropy(self(parameters, part.images), part) for part in parts]).sum()
+        return torch.stack([loss(parameters) for loss in self.losses(parts)]).sum()
+
+    def _cross_entropy(self, part: Samples, parameters: Parameters) -> Tensor:
+        return cross_entropy(self(parameters, part.images), part)
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ def matching(
     network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
 ) -> LookAhead:
     """Theorem 2 read literally: the outer gradient is taken at the current parameters, before any step."""
-    _, outer_gradient = _gradient(lambda p: network.loss(p, outer), network.parameters)
+    _, outer_gradient = _gradient(network.losses(outer), network.parameters)
     with torch.no_grad():
         return LookAhead(*_logits_along(network, inner, outer_gradient))
 
@@ -180,9 +190,9 @@ def virtual_step(
     network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
 ) -> VirtualStep:
     """One SGD step on the inner loss, without momentum or weight decay, and the outer loss after it."""
-    _, inner_gradient = _gradient(lambda p: inner_loss(network(p, inner.images)), network.parameters)
+    _, inner_gradient = _gradient([lambda p: inner_loss(network(p, inner.images))], network.parameters)
     moved = {name: parameter - lr * inner_gradient[name] for name, parameter in network.parameters.items()}
-    outer_loss, outer_gradient = _gradient(lambda p: network.loss(p, outer), moved)
+    outer_loss, outer_gradient = _gradient(network.losses(outer), moved)
     return VirtualStep(inner_gradient, outer_gradient, outer_loss)
 
 
@@ -199,10 +209,10 @@ def _logits_along(network: FrozenNetwork, inner: Samples, direction: Parameters)
 
 
 @torch.enable_grad()
-def _gradient(function: Callable[[Parameters], Tensor], parameters: Parameters) -> tuple[Tensor, dict[str, Tensor]]:
-    """Value and gradient over all ranks."""
+def _gradient(losses: Sequence[LossOfParameters], parameters: Parameters) -> tuple[Tensor, dict[str, Tensor]]:
+    """Value and gradient of a sum of losses, over all ranks."""
     leaves = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
-    value = function(leaves)
-    gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    total, *summed = sum_across_ranks([value.detach(), *gradients])
+    value, gradients = gradient_of_sum([partial(loss, leaves) for loss in losses], list(leaves.values()))
+    known = [torch.zeros_like(p) if g is None else g for p, g in zip(leaves.values(), gradients, strict=True)]
+    total, *summed = sum_across_ranks([value, *known])
     return total, dict(zip(leaves, summed, strict=True))

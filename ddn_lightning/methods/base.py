@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.descent import gradient_of_sum
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
@@ -36,6 +37,8 @@ class ReplayLoss:
         rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
         memory_logits: The outputs that ``rehearsal`` was computed from, for the last draw from memory.
         rehearsal_weight: What ``rehearsal`` is of the mean cross-entropy, so that soft labels can take its place.
+        further: More terms, each on a batch of its own. They are computed once the rest is differentiated, so that
+            their graphs take no memory beside it.
     """
 
     other: Tensor
@@ -43,10 +46,11 @@ class ReplayLoss:
     rehearsal: Tensor | None = None
     memory_logits: Tensor | None = None
     rehearsal_weight: float = 1.0
+    further: tuple[Callable[[], Tensor], ...] = ()
 
     @property
     def total(self) -> Tensor:
-        """The sum of both terms."""
+        """The sum of all terms but the further ones."""
         return self.other if self.rehearsal is None else self.other + self.rehearsal
 
 
@@ -155,7 +159,7 @@ class ReplayMethod(TaskLearner, ABC):
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
         if self.distiller is not None:
             loss = self.distiller.add_to(loss, self, memory)
-        value = self._descend(loss.total)
+        value = self._descend(loss)
         self.after_step()
         if self.distiller is not None:
             self.distiller.update(self, current)
@@ -191,17 +195,17 @@ class ReplayMethod(TaskLearner, ABC):
         draws = [self.draw_memory() for _ in range(self.memory_draws)]
         return [draw for draw in draws if draw is not None]
 
-    def _descend(self, loss: Tensor) -> Tensor:
+    def _descend(self, loss: ReplayLoss) -> Tensor:
         """One SGD step; returns the loss over all ranks."""
         optimizer = self.classifier_optimizer
         for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
             group.update(lr=self.current_lr, momentum=self.momentum, weight_decay=self.weight_decay)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        value, gradients = gradient_of_sum([lambda: loss.total, *loss.further], parameters)
         used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         statistics = batch_norm_statistics(self)
-        value, *summed = sum_across_ranks([loss.detach(), *(g for _, g in used), *statistics])
+        value, *summed = sum_across_ranks([value, *(g for _, g in used), *statistics])
         optimizer.zero_grad()
         for (parameter, _), gradient in zip(used, summed, strict=False):
             parameter.grad = gradient

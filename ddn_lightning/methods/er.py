@@ -1,9 +1,9 @@
 """Experience Replay: rehearse a reservoir sample of the past with every batch."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -59,7 +59,8 @@ class ER(ReplayMethod):
         """Cross-entropy on both batches."""
         (replayed,) = memory
         loss = self._together(current, replayed) if self.batches == "concatenated" else self._apart(current, replayed)
-        return replace(loss, other=loss.other + self._old_memory_loss()) if self.old_memory_weight else loss
+        old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if self.old_memory_weight else None
+        return loss if old is None else replace(loss, further=(partial(self._old_memory_loss, old),))
 
     def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
         """The loss of each replayed sample: the cross-entropy with its label."""
@@ -80,8 +81,5 @@ class ER(ReplayMethod):
         weight = self.replay_weight * replayed.total / both.total
         return ReplayLoss(both.mean(losses), new, rehearsal, old, weight)
 
-    def _old_memory_loss(self) -> Tensor:
-        old = self.draw_memory(tasks=self.old_tasks, generator=self.streams[OLD_MEMORY])
-        if old is None:
-            return torch.zeros((), device=self.device)
+    def _old_memory_loss(self, old: Samples) -> Tensor:
         return self.old_memory_weight * cross_entropy(self(old.images), old)

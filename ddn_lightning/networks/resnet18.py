@@ -1,10 +1,15 @@
 """ResNet-18 for small images, as used throughout the replay literature."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.errors import check_positive
 from ddn_lightning.networks.backbone import Backbone
+
+# For channels last: with fewer, torch 2.15 on a CPU writes beyond its memory in the backward pass of a strided 1x1
+# convolution. Seen below 8, the width of its AVX2 kernels; 16 is that of the AVX-512 ones.
+LEAST_CHANNELS = 16
 
 
 class ResNet18(Backbone):
@@ -36,6 +41,8 @@ class ResNet18(Backbone):
             _stage(2 * width, 4 * width, stride=2),
             _stage(4 * width, 8 * width, stride=2),
         )
+        if width >= LEAST_CHANNELS:
+            self.to(memory_format=torch.channels_last)  # an eighth faster on a CPU
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (batch, feature_dim)."""

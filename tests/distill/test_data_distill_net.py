@@ -140,7 +140,7 @@ class Steps(Callback):
             common = before.keys() & after.keys()
             return {n for n in common if not torch.equal(before[n].nan_to_num(), after[n].nan_to_num())}
 
-        def watched_descend(loss: Tensor) -> Tensor:
+        def watched_descend(loss: ReplayLoss) -> Tensor:
             before = parts()
             value = descend(loss)
             assert not any(name.startswith("distiller") for name in changed(before))

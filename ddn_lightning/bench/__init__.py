@@ -1,0 +1,1 @@
+"""What a step costs on the machine at hand."""
