@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ddn_lightning.bench.tables import as_markdown
 from ddn_lightning.cli import main
 from ddn_lightning.report.comparison import TITLES
 from ddn_lightning.reproduce.tables import OTHERS as TABLES_OTHERS
@@ -57,7 +58,7 @@ def test_exactly_two_commands_set_up_and_run() -> None:
     ]
 
 
-HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn report")
+HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn report", "ddn bench")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,26 @@ def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.Monk
 def test_the_picture_is_small() -> None:
     (picture,) = re.findall(r"!\[.*?\]\((.*?)\)", README)
     assert (ROOT / picture).stat().st_size < 150_000
+
+
+SPEED = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text())
+
+
+def test_the_tables_of_speed_are_what_was_measured() -> None:
+    shown_tables = README.partition("<!-- speed -->")[2].partition("<!-- /speed -->")[0]
+    tables = as_markdown(SPEED).strip().split("\n\n")
+    assert len(tables) == 8
+    for table in tables:
+        assert table in shown_tables
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("ddn bench")])
+def test_the_commands_of_speed_are_understood(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ddn_lightning.bench.command.measure", lambda *_: SPEED)
+    assert run(command.replace("--device cuda", "--device cpu")) == 0  # there may be none here
+    assert "exact" in capsys.readouterr().out
 
 
 def test_all_notebooks_are_listed() -> None:
