@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Literal, Self
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from rich.console import Console
 from rich.progress import Progress
 
@@ -14,7 +14,7 @@ import ddn_lightning
 from ddn_lightning.bench.measure import measure
 from ddn_lightning.bench.subject import Workload
 from ddn_lightning.bench.tables import as_markdown
-from ddn_lightning.cli_messages import readable
+from ddn_lightning.command_parser import CommandParser
 from ddn_lightning.distill.bilevel import PRECISIONS
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.base import ReplayMethod
@@ -90,13 +90,8 @@ def _device(name: str) -> torch.device:
     return device
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        raise ConfigurationError(f"{readable(message)} (see 'ddn bench --help')") from ex
-
-
-def _parser() -> ArgumentParser:
-    parser = _Parser(prog="ddn bench", description=DESCRIPTION)
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="ddn bench", description=DESCRIPTION)
     parser.add_argument("--method", type=str, nargs="+", default=list(DEFAULT_METHODS), help="Classes of methods.")
     integers = {
         "width": "Channels of ResNet-18's first stage; the paper's is 64.",

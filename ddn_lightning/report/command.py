@@ -7,11 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
-from jsonargparse import ArgumentParser
-
-from ddn_lightning.cli_messages import readable
+from ddn_lightning.command_parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.files import write_text
 from ddn_lightning.report.recorded_run import CONFIG_FILE, RESULTS_FILE, RecordedRun, read_run
@@ -72,13 +69,8 @@ def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (CONFIG_FILE, RESULTS_FILE))
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        raise ConfigurationError(f"{readable(message)} (see 'ddn report --help')") from ex
-
-
-def _parser() -> ArgumentParser:
-    parser = _Parser(prog="ddn report", description=DESCRIPTION)
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="ddn report", description=DESCRIPTION)
     parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="Folder of a run, or of several.")
     parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page.")
     parser.add_argument("--open", action="store_true", help="Open the page in a browser.")

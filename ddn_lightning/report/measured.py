@@ -52,7 +52,7 @@ class MeasuredRun:
         acc: Average accuracy in percent.
         fm: Forgetting in percent, or ``None`` where it means nothing.
         per_task: Final accuracy of each task.
-        cpu_minutes: What it took.
+        cpu_minutes: What it took, or ``None`` where that was not recorded.
         command: What repeats it.
     """
 
@@ -61,7 +61,7 @@ class MeasuredRun:
     acc: float
     fm: float | None
     per_task: tuple[float, ...]
-    cpu_minutes: float
+    cpu_minutes: float | None
     command: str
 
 
@@ -84,7 +84,7 @@ def measured_runs(text: str | None = None) -> list[MeasuredRun]:
             acc=float(row["acc"]),
             fm=float(row["fm"]) if row["fm"] else None,
             per_task=tuple(map(float, row["per_task"].split())),
-            cpu_minutes=float(row["cpu_minutes"]),
+            cpu_minutes=float(row["cpu_minutes"]) if row["cpu_minutes"] else None,
             command=row["command"],
         )
         for row in csv.DictReader(text.splitlines())

@@ -5,12 +5,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from ddn_lightning.cli_messages import readable
+from ddn_lightning.command_parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.files import write_text
 from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
@@ -73,13 +73,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:end]), list(arguments[end + 1 :])
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        raise ConfigurationError(f"{readable(message)} (see 'ddn reproduce --help')") from ex
-
-
-def _parser() -> ArgumentParser:
-    parser = _Parser(prog="ddn reproduce", description=DESCRIPTION)
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="ddn reproduce", description=DESCRIPTION)
     parser.add_argument("table", type=Literal[TABLES], help="Which table.")
     several: dict[str, tuple[type, str]] = {
         "methods": (str, "Only these methods, such as er derpp."),
