@@ -49,7 +49,6 @@ def measure(
         with_growth: Whether to see what grows with what.
         section: Shows the progress.
     """
-    clock = clock_of(workload.device)
     with _one_thread(workload.device):
         report: Report = {
             "machine": {"processor": _processor(workload.device), "python": platform.python_version()},
@@ -57,32 +56,44 @@ def measure(
             "workload": {**asdict(workload), "device": str(workload.device)},
             "rounds": rounds,
         }
-        subjects, modes = _subjects(methods, workload, section), LookAheads(workload)
-        parts = {name: StepParts(subjects[name], clock) for name in (UNIT, WITH_DDN)}
-        actions: dict[str, Callable[[], object]] = {name: subject.step for name, subject in subjects.items()}
-        actions |= {f"update: {name}": update for name, update in modes.updates.items()}
-        actions |= {f"parts: {name}": part.watch_step for name, part in parts.items()}
-        timings = interleaved(actions, rounds, clock, section("steps", (rounds + 1) * len(actions)))
-        unit = timings[UNIT]
-        memory_done = section("memory", len(subjects) + len(modes.updates))
-        for kind, prefix, measured in (("steps", "", subjects), ("updates", "update: ", modes.updates)):
-            report[kind] = {}
-            for name in measured:
-                report[kind][name] = _cost(timings[prefix + name], unit) | _peak(actions[prefix + name], workload)
-                memory_done()
-        for name, errors in distances(modes.unrolled).items():
-            report["updates"][name] |= errors
-        report["parts"] = {name: _milliseconds(part.seconds, rounds + 1) for name, part in parts.items()}
+        report |= _steps(methods, workload, rounds, section)
         report["loops"] = _loops(workload, section)
-        report["input"] = _input(workload, rounds * MORE_ROUNDS, unit, section)
+        report["input"] = _input(workload, rounds * MORE_ROUNDS, report["steps"][UNIT]["ms"], section)
         report["start_up"] = _start_ups(rounds, section)
         if with_growth:
-            done = section("growth", growth.number_of_actions(rounds))
-            grown = growth.growth(workload, rounds, clock, done)
-            report["growth"] = [
-                {"axis": g.axis, "value": g.value, "er_ms": _ms(g.er), "ddn_ms": _ms(g.ddn)} for g in grown
-            ]
+            report["growth"] = _growth(workload, rounds, section)
     return report
+
+
+def _steps(methods: Sequence[type[ReplayMethod]], workload: Workload, rounds: int, section: Section) -> Report:
+    """Steps, updates of G and parts of a step, all within the same rounds."""
+    clock = clock_of(workload.device)
+    subjects, modes = _subjects(methods, workload, section), LookAheads(workload)
+    parts = {name: StepParts(subjects[name], clock) for name in (UNIT, WITH_DDN)}
+    kinds: dict[str, dict[str, Callable[[], None]]] = {
+        "steps": {name: subject.step for name, subject in subjects.items()},
+        "updates": modes.updates,
+        "parts": {name: part.watch_step for name, part in parts.items()},
+    }
+    actions = {f"{kind} {name}": action for kind, named in kinds.items() for name, action in named.items()}
+    timings = interleaved(actions, rounds, clock, section("steps", (rounds + 1) * len(actions)))
+    unit = timings[f"steps {UNIT}"]
+    report: Report = {"parts": {name: _milliseconds(part.seconds, rounds + 1) for name, part in parts.items()}}
+    done = section("memory", len(subjects) + len(modes.updates))
+    for kind in ("steps", "updates"):
+        report[kind] = {}
+        for name, action in kinds[kind].items():
+            report[kind][name] = _cost(timings[f"{kind} {name}"], unit) | _peak(action, workload)
+            done()
+    for name, errors in distances(modes.unrolled).items():
+        report["updates"][name] |= errors
+    return report
+
+
+def _growth(workload: Workload, rounds: int, section: Section) -> list[Report]:
+    done = section("growth", growth.number_of_actions(rounds))
+    grown = growth.growth(workload, rounds, clock_of(workload.device), done)
+    return [{"axis": g.axis, "value": g.value, "er_ms": _ms(g.er), "ddn_ms": _ms(g.ddn)} for g in grown]
 
 
 def _subjects(methods: Sequence[type[ReplayMethod]], workload: Workload, section: Section) -> dict[str, Subject]:
@@ -132,13 +143,13 @@ def _loops(workload: Workload, section: Section) -> Report:
     }
 
 
-def _input(workload: Workload, rounds: int, unit: Timing, section: Section) -> Report:
+def _input(workload: Workload, rounds: int, er_ms: float, section: Section) -> Report:
     augment, memory = pipeline.augmentations(workload), pipeline.memories(workload)
     done = section("input", (rounds + 1) * (len(augment) + len(memory)))
     timings = interleaved({**augment, **memory}, rounds, clock_of(workload.device), done)
     return {
         "augment_us_per_image": {name: 1e6 * timings[name].best / workload.batch for name in augment},
-        "add_and_draw": {n: {"us": 1e6 * timings[n].best, "er_steps": timings[n].over(unit)} for n in memory},
+        "add_and_draw": {n: {"us": 1e6 * timings[n].best, "er_steps": _ms(timings[n]) / er_ms} for n in memory},
     }
 
 

@@ -42,7 +42,7 @@ def _updates(report: Report) -> str:
 def _parts(report: Report) -> str:
     overhead = report["loops"][LOOPS[2]]["overhead_ms"]
     rows = [[name, *(_1(parts[part]) for part in PARTS), _1(overhead)] for name, parts in report["parts"].items()]
-    return _table(["ms of a step", *PARTS, "loop"], rows)
+    return _table(["mean ms of a step", *PARTS, "loop"], rows)
 
 
 def _loops(report: Report) -> str:
