@@ -123,8 +123,9 @@ def measured_table(runs: Sequence[MeasuredRun]) -> str:
         lines.append(f"| {' | '.join('-' if cell is None else str(cell) for cell in cells)} |")
     commands = [min(members, key=lambda run: run.seed).command for members in groups.values()]
     seeds = " ".join(map(str, sorted({run.seed for run in runs})))
-    fence = ["```bash", *commands, "```"]
-    return "\n".join([*lines, "", f"Seeds {seeds}; for each row's first seed:", "", *fence]) + "\n"
+    folded = ["<details>", "<summary>The command of each row's first seed</summary>", ""]
+    folded += ["```bash", *commands, "```", "", "</details>"]
+    return "\n".join([*lines, "", f"Seeds {seeds}.", "", *folded]) + "\n"
 
 
 def paired_difference(runs: Sequence[MeasuredRun], others: Sequence[MeasuredRun]) -> str | None:

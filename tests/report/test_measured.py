@@ -40,7 +40,7 @@ def test_runs_are_averaged_over_seeds_that_served_for_nothing_else() -> None:
 
 def test_the_seeds_and_a_command_for_each_row_stand_below() -> None:
     below = measured_table(measured_runs(TEXT)).partition("\n\n")[2]
-    assert below.startswith("Seeds 11 12;")
+    assert below.startswith("Seeds 11 12.")
     assert [line for line in below.splitlines() if line.startswith("ddn fit")] == [
         f"ddn fit {i}" for i in (1, 3, 4, 6, 7)
     ]
