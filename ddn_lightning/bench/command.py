@@ -104,7 +104,7 @@ def _parser() -> CommandParser:
         parser.add_argument(f"--{name}", type=int, default=getattr(Workload, name), help=text)
     parser.add_argument("--device", type=str, default="auto", help="Such as cuda:0. auto: a GPU if there is one.")
     parser.add_argument("--precision", type=Literal[PRECISIONS], default=Workload.precision, help="Of the Trainer.")
-    parser.add_argument("--rounds", type=int, default=4, help="How often each is timed; the shortest time counts.")
+    parser.add_argument("--rounds", type=int, default=3, help="How often each is timed; the shortest time counts.")
     parser.add_argument("--growth", action="store_true", help="Also see what grows with what (minutes more).")
     parser.add_argument("--json", action="store_true", help="Print numbers for a program.")
     return parser

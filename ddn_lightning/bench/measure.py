@@ -24,7 +24,8 @@ Report = dict[str, Any]
 Section = Callable[[str, int], Callable[[], None]]  # announces something of so many actions; what it returns counts one
 
 UNIT, WITH_DDN = "ER", "ER + DDN"
-LOOP_STEPS, EMPTY_LOOP_STEPS, LOOP_ROUNDS = 6, 100, 2
+LOOP_STEPS, EMPTY_LOOP_STEPS, LOOP_ROUNDS = 4, 100, 2
+START_ROUNDS = 1  # a start takes seconds, and hardly varies
 MORE_ROUNDS = 10  # of what takes microseconds, for each of the others
 
 
@@ -59,7 +60,7 @@ def measure(
         report |= _steps(methods, workload, rounds, section)
         report["loops"] = _loops(workload, section)
         report["input"] = _input(workload, rounds * MORE_ROUNDS, report["steps"][UNIT]["ms"], section)
-        report["start_up"] = _start_ups(rounds, section)
+        report["start_up"] = _start_ups(section)
         if with_growth:
             report["growth"] = _growth(workload, rounds, section)
     return report
@@ -153,9 +154,9 @@ def _input(workload: Workload, rounds: int, er_ms: float, section: Section) -> R
     }
 
 
-def _start_ups(rounds: int, section: Section) -> dict[str, float]:
+def _start_ups(section: Section) -> dict[str, float]:
     done = section("start-up", 1)
-    timings = start_up.time_start_ups(min(rounds, 2))
+    timings = start_up.time_start_ups(START_ROUNDS)
     done()
     return {name: timing.best for name, timing in timings.items()}
 

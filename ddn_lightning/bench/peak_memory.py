@@ -27,16 +27,11 @@ class PeakMemory:
 
 
 def peak_memory(action: Callable[[], object], device: torch.device) -> PeakMemory:
-    """The peaks of two executions of an action, one for each."""
-    return PeakMemory(saved_bytes(action), _allocated(action, device))
-
-
-def saved_bytes(action: Callable[[], object]) -> int:
-    """The most that autograd holds at a time for backward passes while an action is executed."""
+    """Both peaks of an action, which is executed once."""
     held = _Held()
     with torch.autograd.graph.saved_tensors_hooks(held.pack, held.unpack):
-        action()
-    return held.peak
+        allocated = _allocated(action, device)
+    return PeakMemory(held.peak, allocated)
 
 
 class _Held:
@@ -76,6 +71,7 @@ def _allocated(action: Callable[[], object], device: torch.device) -> int | None
         action()
         return torch.cuda.max_memory_allocated(device) - before
     if device.type != "cpu" or not CLEAR.exists():
+        action()
         return None
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

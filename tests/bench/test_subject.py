@@ -5,7 +5,7 @@ from every_method import METHODS
 from ddn_lightning import ER, DataDistillNet, ReplayMethod
 from ddn_lightning.bench import look_aheads
 from ddn_lightning.bench.look_aheads import UnrolledNet
-from ddn_lightning.bench.peak_memory import saved_bytes
+from ddn_lightning.bench.peak_memory import peak_memory
 from ddn_lightning.bench.step_parts import PARTS, StepParts
 from ddn_lightning.bench.subject import Subject, Workload
 
@@ -62,7 +62,8 @@ def test_updates_by_every_mode_move_the_labels_net() -> None:
 def test_ddn_holds_no_more_for_backward_than_er() -> None:
     middling = Workload(width=4, batch=16, image_size=16, buffer_size=20)  # where images take more than weights
     alone, with_ddn, unrolled = (
-        saved_bytes(Subject(ER, middling, distiller).step) for distiller in (None, DataDistillNet(), UnrolledNet())
+        peak_memory(Subject(ER, middling, distiller).step, middling.device).saved
+        for distiller in (None, DataDistillNet(), UnrolledNet())
     )
     assert with_ddn <= 1.1 * alone
     assert unrolled > 1.5 * alone
