@@ -111,7 +111,8 @@ def _plain(workload: Workload, backbone: Backbone, steps: int, clock: Clock) -> 
     for batch in _ready_batches(workload, steps):
         watch.times.append(clock())
         optimizer.zero_grad()
-        bare.training_step([tensor.to(workload.device) for tensor in batch], 0).backward()  # type: ignore[no-untyped-call]
+        loss = bare.training_step([tensor.to(workload.device) for tensor in batch], 0)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
         optimizer.step()
     return watch.seconds
 

@@ -102,7 +102,8 @@ class Subject:
         self.method.to(workload.device).train()  # Lightning leaves it on the host
         self.trainer.strategy.optimizers = self.method.configure_optimizers()
         self.batch = self._batch(workload.batch, task=1)
-        samplings = [c for c in self.trainer.callbacks if isinstance(c, ReservoirSampling)]  # type: ignore[attr-defined]
+        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+        samplings = [callback for callback in callbacks if isinstance(callback, ReservoirSampling)]
         self.sampling = samplings[0] if samplings else None
         self._fill_memory()
 
