@@ -30,6 +30,7 @@ from ddn_lightning.resume import last_checkpoint, logged_until, read_checkpoint
 from ddn_lightning.run_folder import CHECKPOINTS, RunFolder
 from ddn_lightning.stop_signals import Interrupted, passing_on
 
+RESTORING = ("_restore_modules_and_callbacks", "restore_training_state")  # Lightning's functions that do
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
 
 
@@ -171,18 +172,22 @@ class DDNCommand(LightningCLI):
         """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
         try:
             yield
-        except ConfigurationError:
-            raise
         except Exception as error:
-            modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
-            if any(module.endswith(".checkpoint_connector") for module in modules):
+            frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+            path = self.config[self.subcommand].ckpt_path
+            is_restoring = any(frame.f_code.co_name in RESTORING for frame in frames)
+            if isinstance(error, ConfigurationError):
+                if is_restoring:
+                    raise ConfigurationError(f"{path}: {error}") from error
+                raise
+            if is_restoring:
                 reason = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
-                path = self.config[self.subcommand].ckpt_path
                 raise ConfigurationError(
                     f"{path} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
                 ) from error
+            is_lightnings = str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
             has_begun = self.record is not None and self.record.has_begun
-            if isinstance(error, ValueError) and not has_begun and modules[-1].startswith("lightning."):
+            if isinstance(error, ValueError) and not has_begun and is_lightnings:
                 raise ConfigurationError(str(error)) from error
             raise
 

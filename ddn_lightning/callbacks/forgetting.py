@@ -1,12 +1,14 @@
 """Measures what was forgotten: fills the accuracy matrix at each task's end."""
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
@@ -15,6 +17,9 @@ from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
     from ddn_lightning.methods.base import ReplayMethod
+
+
+MATRICES = ("accuracy_matrix", "task_il_matrix")  # buffers of the method
 
 
 class Forgetting(TaskCallback):
@@ -107,7 +112,27 @@ class Forgetting(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Which evaluations are done."""
-        self.epochs_evaluated = state_dict["epochs_evaluated"]
+        self.epochs_evaluated = checks.integer("epochs_evaluated", state_dict.get("epochs_evaluated"))
+
+    def on_load_checkpoint(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: "ReplayMethod", checkpoint: dict[str, Any]
+    ) -> None:
+        """Refuse a matrix, restored just before, that has not one row for each task that was evaluated."""
+        state = checkpoint.get("callbacks", {}).get(self.state_key)
+        if trainer.state.fn != "fit" or state is None:
+            return
+        sequence = pl_module.sequence
+        most = sequence.num_tasks * sequence.epochs_per_task
+        epochs = checks.integer(
+            "epochs_evaluated", checks.mapping("Forgetting", state).get("epochs_evaluated"), 0, most
+        )
+        for name in MATRICES:
+            rows = (~getattr(pl_module, name).isnan()).any(dim=1).nonzero().flatten().tolist()
+            if rows != list(range(epochs // sequence.epochs_per_task)):
+                raise ConfigurationError(
+                    f"the checkpoint's {name} must have a row for each task evaluated in {epochs} epochs of "
+                    f"{sequence.epochs_per_task} per task, got rows {rows}"
+                )
 
     def _make_up(self, trainer: Trainer, method: "ReplayMethod") -> None:
         """Do the evaluation that Lightning leaves out when it resumes from a checkpoint on an epoch's last batch."""

@@ -10,12 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.config_changes import changes
 from ddn_lightning.files import write_text
 from ddn_lightning.methods.base import ReplayMethod
@@ -86,8 +88,12 @@ class RunRecord(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on counting."""
-        self._seconds_before = state_dict["seconds"]
-        self._changes = changes(state_dict["config"], self.config)
+        state = checks.mapping("RunRecord", state_dict, ("seconds", "config"))
+        self._seconds_before = checks.number("RunRecord/seconds", state["seconds"], least=0)
+        try:
+            self._changes = changes(state["config"], self.config)
+        except (yaml.YAMLError, AttributeError):
+            checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
 
     @property
     def _seconds(self) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.bilevel import BilevelDistiller
 from ddn_lightning.distill.distiller import one_hot
 from ddn_lightning.errors import ConfigurationError, check_positive
@@ -95,7 +96,8 @@ class DataDistillNet(BilevelDistiller):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Whether there is a G_old."""
-        self.snapshots = state["snapshots"]
+        snapshots = checks.mapping("distiller", state).get("snapshots")
+        self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, len(self.is_old_class))  # one per task
 
 
 def _with_hard_labels(labels: Tensor, samples: Samples) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.distribution_matching import matching_loss, random_features, random_network
 from ddn_lightning.distill.siamese_augmentation import SiameseAugmentation
 from ddn_lightning.distributed import take_from_first_rank
@@ -145,15 +146,34 @@ class LowRankMemory(Memory):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a saved memory of the same size and rank."""
+        names = ("buffer_size", "rank", "task", "steps_taken", "generator", "contents")
+        checks.mapping("memory", state, names)
         for name, own in (("buffer_size", self.buffer_size), ("rank", self.rank)):
             if state[name] != own:
                 raise ConfigurationError(f"{name} is {own}, but that of the checkpoint's memory is {state[name]}")
-        held = [len(content) for content in state["contents"].values()]
-        if len(set(held)) != (state["task"] >= 0):  # as many of everything, once there was a task
-            raise ConfigurationError(f"the checkpoint's memory of {state['task'] + 1} tasks holds {held} images")
-        self.task, self.steps_taken = state["task"], state["steps_taken"]
-        self.generator.set_state(state["generator"].cpu())
-        self._fields = dict(state["contents"])
+        task = checks.integer("memory/task", state["task"], least=-1)
+        steps_taken = checks.integer("memory/steps_taken", state["steps_taken"], most=self.matching_steps)
+        contents = checks.mapping("memory/contents", state["contents"])
+        held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
+        if len(set(held)) != (task >= 0):  # as many of everything, once there was a task
+            raise ConfigurationError(f"the checkpoint's memory of {task + 1} tasks holds {held} images")
+        if contents:
+            self._check_contents(contents)
+        generator = checks.generator_state("memory/generator", state["generator"])
+        self.task, self.steps_taken = task, steps_taken
+        self.generator.set_state(generator.get_state())
+        self._fields = dict(contents)
+
+    def _check_contents(self, contents: dict[str, Any]) -> None:
+        """Factors of images all alike, each with its momentum."""
+        part = "memory/contents"
+        checks.mapping(part, contents, ("left", "right", "left_momentum", "right_momentum", "labels", "tasks"))
+        left = checks.tensor(f"{part}/left", contents["left"], None, (None, None, None, self.rank))
+        right = checks.tensor(f"{part}/right", contents["right"], None, (*left.shape[:2], self.rank, None))
+        for name, like in (("left_momentum", left), ("right_momentum", right)):
+            checks.tensor(f"{part}/{name}", contents[name], like.dtype, like.shape)
+        for name in ("labels", "tasks"):
+            checks.tensor(f"{part}/{name}", contents[name], torch.int64, left.shape[:1], least=0)
 
     def _meet(self, samples: Samples) -> None:
         """Share the memory among all classes, those of a batch included."""

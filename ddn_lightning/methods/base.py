@@ -15,6 +15,7 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.checkpoint.resumable import check_resumable
 from ddn_lightning.descent import gradient_of_sum
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
@@ -264,17 +265,11 @@ class ReplayMethod(TaskLearner, ABC):
             self.distiller.begin_fit(self)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to train on from a checkpoint that lacks something: Lightning would do without it, and say nothing."""
+        """Refuse to train on from what is incomplete or implausible: Lightning would take it over and say nothing."""
         super().on_load_checkpoint(checkpoint)
-        if self._trainer is None or self.trainer.state.fn != "fit":
-            return
-        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-        carriers = [c for c in callbacks if isinstance(c, Forgetting | RandomState | ReservoirSampling)]
-        states = checkpoint.get("callbacks", {})
-        missing = [name for name in ("optimizer_states", "loops") if not checkpoint.get(name)]
-        missing += [carrier.state_key for carrier in carriers if not states.get(carrier.state_key)]
-        if missing:
-            raise ConfigurationError(f"this checkpoint cannot be trained on from: it lacks {', '.join(missing)}")
+        if self._trainer is not None and self.trainer.state.fn == "fit":
+            needed = (Forgetting, RandomState, ReservoirSampling)
+            check_resumable(checkpoint, self.trainer, self.sequence, self.configure_optimizers(), needed)
 
     def _enter_task(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the task before

@@ -6,7 +6,11 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from ddn_lightning.callbacks.forgetting import MATRICES
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
+from ddn_lightning.checkpoint.training_state import check_weights
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
@@ -17,7 +21,7 @@ from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
 CHECKPOINT_KEY = "ddn_lightning"
-MATRICES = ("accuracy_matrix", "task_il_matrix")
+RECORDED = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")  # of the sequence
 
 
 class TaskLearner(LightningModule):
@@ -173,7 +177,9 @@ class TaskLearner(LightningModule):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Set the task clock."""
-        self.task, self.tasks_finished = state["task"], state["tasks_finished"]
+        clock = checks.mapping("task clock", state, ("task", "tasks_finished"))
+        task = checks.integer("task", clock["task"], -1, self.num_classes - 1)
+        self.task, self.tasks_finished = task, checks.integer("tasks_finished", clock["tasks_finished"], 0, task + 1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note whose checkpoint this is, and where the random streams are."""
@@ -183,12 +189,14 @@ class TaskLearner(LightningModule):
             "streams": self.streams.state_dict(),
             "sequence": self.sequence.record(),
         }
+        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # nothing is added after this hook
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse what another method saved, or one for another number of classes."""
+        """Refuse what another method saved, or one for another number of classes, and what cannot have been saved."""
         record = checkpoint.get(CHECKPOINT_KEY)
         if record is None:
             raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
+        checks.mapping(CHECKPOINT_KEY, record, ("method", "num_classes", "streams", "sequence"))
         if record["method"] != type(self).__name__:
             raise ConfigurationError(f"expected a checkpoint of {type(self).__name__}, got one of {record['method']}")
         if record["num_classes"] != self.num_classes:
@@ -196,8 +204,17 @@ class TaskLearner(LightningModule):
                 f"expected a checkpoint for {self.num_classes} classes, got one for {record['num_classes']}"
             )
         self.streams.load_state_dict(record["streams"])
-        if self._trainer is not None:
-            self.sequence.go_on_from(record["sequence"])
+        if self._trainer is None:
+            return
+        is_fit = self.trainer.state.fn == "fit"
+        checks.mapping("sequence", record["sequence"], RECORDED)
+        checks.integer("sequence/shuffle_seed", record["sequence"]["shuffle_seed"], most=checks.LARGEST_SEED)
+        self.sequence.go_on_from(record["sequence"])
+        if is_fit and "contents" in record:  # those of version 0.1 had none
+            check_contents(checkpoint, record["contents"])
+        own = {n: value for n, value in self.state_dict().items() if is_fit or n not in MATRICES}
+        saved = checks.mapping("state_dict", checkpoint.get("state_dict"))
+        check_weights({n: v for n, v in saved.items() if is_fit or n not in MATRICES}, own, self.strict_loading)
 
     def _enter_task(self, task: int) -> None:
         self.task = task

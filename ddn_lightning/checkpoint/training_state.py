@@ -1,0 +1,193 @@
+"""Weights, optimizers and the counts of Lightning's loops, which would notice a wrong value late or never."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.errors import ConfigurationError
+
+EPOCHS, BATCHES, OPTIMIZER_STEPS = (
+    "epoch_progress",
+    "epoch_loop.batch_progress",
+    "epoch_loop.manual_optimization.optim_step_progress",
+)
+STAGES = ("completed", "processed", "started", "ready")  # none has more than the next
+REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
+GIVEN = ("lr", "momentum", "weight_decay")  # of the classifier: what is given counts, not what was saved
+NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
+PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # their states have their parameters' shape
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run was when it was saved.
+
+    Args:
+        epochs: Epochs trained.
+        batches: Batches trained on.
+        steps: Steps of the optimizer.
+    """
+
+    epochs: int
+    batches: int
+    steps: int
+
+
+def check_weights(saved: object, own: dict[str, Any], is_strict: bool = True) -> None:
+    """Raise unless weights are finite and fit a network.
+
+    Args:
+        saved: The checkpoint's.
+        own: The network's, among them the accuracy matrices, which may have gaps.
+        is_strict: Whether all have to be there, and no others.
+    """
+    found = checks.mapping("state_dict", saved)
+    if is_strict and found.keys() != own.keys():
+        missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
+        _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
+    for name in own.keys() & found.keys():
+        if isinstance(own[name], Tensor):
+            _check_weight(name, found[name], own[name])
+
+
+def _check_weight(name: str, saved: object, own: Tensor) -> None:
+    part = f"state_dict/{name}"
+    if not isinstance(saved, Tensor) or saved.shape != own.shape:
+        _misfit(f"{part} must be of shape {tuple(own.shape)}, got {checks.described(saved)}")
+    is_matrix = name.endswith("_matrix")
+    is_counted = not own.is_floating_point() and own.dtype != torch.bool
+    least = 0 if is_matrix or is_counted or name.endswith("running_var") else None
+    dtype = None if own.is_floating_point() else own.dtype
+    checks.tensor(part, saved, dtype, own.shape, least, 100 if is_matrix else None, may_be_nan=is_matrix)
+
+
+def _misfit(reason: str) -> None:
+    raise ConfigurationError(f"the checkpoint does not fit: another network or distiller, or damaged ({reason})")
+
+
+def check_optimizers(saved: object, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raise unless the states are those of such optimizers, and finite.
+
+    Args:
+        saved: The checkpoint's.
+        optimizers: New ones, not used for anything else: they take the states over.
+    """
+    states = checks.sequence("optimizer_states", saved, len(optimizers))
+    for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
+        part, own = f"optimizer_states/{index}", optimizer.state_dict()
+        checks.mapping(part, state, ("state", "param_groups"))
+        checks.sequence(f"{part}/param_groups", state["param_groups"], len(own["param_groups"]))
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for key, moments in checks.mapping(f"{part}/state", state["state"]).items():
+            place = checks.integer(f"{part}/state", key, 0, len(parameters) - 1)
+            form = {name: value.shape for name, value in own["state"].get(place, {}).items()}
+            _check_moments(f"{part}/state/{key}", moments, parameters[place], form, type(optimizer))
+        for number, (group, own_group) in enumerate(zip(state["param_groups"], own["param_groups"], strict=True)):
+            _check_parameters(f"{part}/param_groups/{number}", group, own_group)
+        optimizer.load_state_dict(state)  # adds options that were not known when the checkpoint was written
+        for number, (group, own_group) in enumerate(zip(optimizer.param_groups, own["param_groups"], strict=True)):
+            given = GIVEN if index == 0 else ("lr",)
+            _check_options(f"{part}/param_groups/{number}", group, own_group, given)
+
+
+def _check_parameters(part: str, saved: object, own: dict[str, Any]) -> None:
+    group = checks.mapping(part, saved, ("params",))
+    params = checks.sequence(f"{part}/params", group["params"], len(own["params"]))
+    if any(type(number) is not int for number in params) or params != own["params"]:
+        checks.refuse(f"{part}/params", f"the numbers from {own['params'][0]} on", params)
+
+
+def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], given: Sequence[str]) -> None:
+    """All but those that may be given anew must be as they are, since the checkpoint's would count from now on."""
+    checks.mapping(part, group, own)
+    for name in own.keys() - {"params"}:
+        if name in given:
+            checks.number(f"{part}/{name}", group[name], least=0)
+        elif type(group[name]) is not type(own[name]) or group[name] != own[name]:
+            checks.refuse(f"{part}/{name}", f"{own[name]}, as it is now", group[name])
+
+
+def _check_moments(
+    part: str, saved: object, parameter: Tensor, form: dict[str, torch.Size], kind: type[torch.optim.Optimizer]
+) -> None:
+    """What an optimizer has noted of a parameter. ``form`` has the shapes that a new optimizer begins with, if any."""
+    for name, value in checks.mapping(part, saved, (*form, *REQUIRED.get(kind, ()))).items():
+        where, least = f"{part}/{name}", 0 if name in NEVER_NEGATIVE else None
+        if isinstance(value, Tensor) or name in form or name in REQUIRED.get(kind, ()):
+            shape = form.get(name, parameter.shape if kind in PLAIN else getattr(value, "shape", ()))
+            checks.tensor(where, value, None, () if name == "step" else shape, least)
+        elif value is not None:
+            checks.number(where, value, least)
+
+
+def check_progress(checkpoint: dict[str, Any], own: dict[str, Any], epochs: int, has_position: bool) -> Progress:
+    """Raise unless the counts of Lightning's loops agree with each other and with the length of the sequence.
+
+    Args:
+        checkpoint: The checkpoint.
+        own: State of this Trainer's loop: what has to be there.
+        epochs: Epochs of the whole sequence.
+        has_position: Whether the loader notes where in an epoch it is.
+    """
+    loops = checks.mapping("loops", checkpoint.get("loops"), ("fit_loop",))
+    names = (EPOCHS, BATCHES, OPTIMIZER_STEPS, "state_dict", "epoch_loop.state_dict")
+    loop = checks.mapping("loops/fit_loop", loops["fit_loop"], names)
+    for name in own.keys() & loop.keys():
+        _check_counts(f"loops/fit_loop/{name}", loop[name], own[name])
+    for stage in STAGES:
+        checks.integer(f"loops/fit_loop/{EPOCHS}/current/{stage}", loop[EPOCHS]["current"][stage], 0, epochs)
+    for extent in ("current", "total"):
+        _check_order(f"loops/fit_loop/{BATCHES}/{extent}", loop[BATCHES][extent])
+    epoch, batch = loop[EPOCHS]["current"], loop[BATCHES]
+    checks.integer(f"loops/fit_loop/{BATCHES}/current/ready", batch["current"]["ready"], 0, batch["total"]["ready"])
+    stepped = loop["epoch_loop.state_dict"].get("_batches_that_stepped")
+    part, trained = "loops/fit_loop/epoch_loop.state_dict/_batches_that_stepped", batch["total"]["ready"]
+    checks.integer(part, stepped, max(trained - 1, 0), trained)  # the last one may be noted later
+    if has_position and batch["total"]["ready"]:
+        _check_position(loop["state_dict"], batch["current"]["ready"])
+    steps = checks.integer("global_step", checkpoint.get("global_step"))
+    if loop[OPTIMIZER_STEPS]["total"]["completed"] != steps:
+        part = f"loops/fit_loop/{OPTIMIZER_STEPS}/total/completed"
+        checks.refuse(part, f"its global_step, {steps}", loop[OPTIMIZER_STEPS]["total"]["completed"])
+    return Progress(epoch["processed"], batch["total"]["ready"], steps)
+
+
+def _check_counts(part: str, saved: object, own: object) -> None:
+    """All that is counted here must be counted there."""
+    if isinstance(own, dict):
+        found = checks.mapping(part, saved, own)
+        for name, value in own.items():
+            _check_counts(f"{part}/{name}", found[name], value)
+    elif isinstance(own, bool):
+        if not isinstance(saved, bool):
+            checks.refuse(part, "true or false", saved)
+    elif isinstance(own, int):
+        checks.integer(part, saved)
+
+
+def _check_order(part: str, counts: dict[str, int]) -> None:
+    for less, more in pairwise(STAGES):
+        if counts[less] > counts[more]:
+            checks.refuse(f"{part}/{less}", f"at most that of {more}, {counts[more]}", counts[less])
+
+
+def _check_position(state: dict[str, Any], batches: int) -> None:
+    """Where the loader is: at the batch that Lightning has counted, or at the next if stopped in between."""
+    part = "loops/fit_loop/state_dict/combined_loader"
+    (loader,) = checks.sequence(part, state.get("combined_loader"), 1)
+    checks.mapping(f"{part}/0", loader, ("position",))
+    checks.integer(f"{part}/0/position", loader["position"], batches, batches + 1)
+
+
+def check_clock(saved: object, progress: Progress, num_tasks: int, epochs_per_task: int) -> None:
+    """Raise unless the method's task is the one that was trained in the last epoch, or is in the next."""
+    clock = checks.mapping("state_dict/_extra_state", saved, ("task", "tasks_finished"))
+    now = min(progress.epochs // epochs_per_task, num_tasks - 1)
+    before = (progress.epochs - 1) // epochs_per_task
+    task = checks.integer("state_dict/_extra_state/task", clock["task"], before, now)
+    checks.integer("state_dict/_extra_state/tasks_finished", clock["tasks_finished"], max(task, 0), task + 1)
