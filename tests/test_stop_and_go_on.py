@@ -75,7 +75,6 @@ def assert_same_outcome(first: str, second: str) -> None:
     for name in (first, second):
         checkpoint = torch.load(f"runs/{name}/checkpoints/last.ckpt", weights_only=True)
         del checkpoint["callbacks"]["RunRecord"]  # the time it took, and the name
-        del checkpoint["loops"]  # Lightning counts the start of a resumed epoch twice
         checkpoints.append(checkpoint)
         result = json.loads(Path(f"runs/{name}/results.json").read_text())
         del result["seconds"]
@@ -93,6 +92,14 @@ def test_killed_at_a_random_moment_and_resumed_a_run_ends_as_if_undisturbed() ->
     started_and_stopped("killed", signal.SIGKILL, delay, *chosen)
     assert main([*QUICKSTART, "--name", "killed", "--ckpt_path", "last", *chosen]) == 0, delay
     assert_same_outcome("undisturbed", "killed")
+
+
+def test_stopped_on_an_epochs_last_batch_and_once_more_a_run_ends_as_if_undisturbed() -> None:
+    """18 steps are an epoch: resumed there, the next stop used to start its epoch anew, and 4 steps too many."""
+    assert main([*QUICKSTART, "--name", "undisturbed"]) == 0
+    for limit in (["--trainer.max_steps", "18"], ["--trainer.max_steps", "23"], []):
+        assert main([*QUICKSTART, "--name", "stopped", "--ckpt_path", "auto", *limit]) == 0
+    assert_same_outcome("undisturbed", "stopped")
 
 
 @pytest.mark.slow

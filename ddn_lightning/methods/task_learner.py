@@ -12,6 +12,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
+from ddn_lightning.loop_position import FORMAT, begin_next_epoch, settle
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -136,6 +137,10 @@ class TaskLearner(LightningModule):
             for name in MATRICES:
                 setattr(self, name, torch.full((sequence.num_tasks, sequence.num_tasks), torch.nan, device=self.device))
 
+    def on_train_start(self) -> None:
+        """After a resume at an epoch's end, begin the next epoch."""
+        begin_next_epoch(self.trainer.fit_loop)
+
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
         """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
         task = self.sequence.current_task
@@ -178,6 +183,7 @@ class TaskLearner(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note whose checkpoint this is, and where the random streams are."""
         checkpoint[CHECKPOINT_KEY] = {
+            "format": FORMAT,
             "method": type(self).__name__,
             "num_classes": self.num_classes,
             "streams": self.streams.state_dict(),
@@ -198,6 +204,8 @@ class TaskLearner(LightningModule):
         self.streams.load_state_dict(record["streams"])
         if self._trainer is not None:
             self.sequence.go_on_from(record["sequence"])
+        if self._trainer is not None and self.trainer.state.fn == "fit" and checkpoint.get("loops"):
+            settle(checkpoint["loops"]["fit_loop"], record.get("format", 1))
 
     def _enter_task(self, task: int) -> None:
         self.task = task
