@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from lightning.pytorch.loops import _FitLoop
+from lightning.pytorch import Trainer
 
 from ddn_lightning.errors import ConfigurationError
 
 FORMAT = 2  # of our checkpoints: since 2, Lightning counts every epoch exactly once, however often a run was resumed
 
 
-def settle(fit_loop: dict[str, Any], checkpoint_format: int) -> None:
-    """Rewrite the loop counters of a checkpoint to those of its last completed batch.
+def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
+    """Rewrite the loop counters of a checkpoint to those of its last completed batch. Doing so twice changes nothing.
 
     Lightning's counters differ with the hook that a checkpoint was saved in and with what stopped the run, and it tells
     about ten such cases apart when it resumes. All that matters is the last batch trained on: either the epoch goes on
@@ -18,9 +18,10 @@ def settle(fit_loop: dict[str, Any], checkpoint_format: int) -> None:
     callbacks before the next batch.
 
     Args:
-        fit_loop: ``checkpoint["loops"]["fit_loop"]``; changed in place.
-        checkpoint_format: The format of the checkpoint.
+        checkpoint: Lightning's checkpoint; its ``loops`` and ``epoch`` are changed.
+        checkpoint_format: The format that it was saved in.
     """
+    fit_loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
     begun, counted = epochs["current"]["started"], epochs["current"]["processed"]
     done, total = batches["current"]["processed"], batches["total"]["processed"]
@@ -34,6 +35,7 @@ def settle(fit_loop: dict[str, Any], checkpoint_format: int) -> None:
         begun, done, is_epoch_done = begun - 1, 1, True
     if begun <= 0:  # there is no last batch yet
         begun, done, total, is_epoch_done = 0, 0, 0, False
+    checkpoint["epoch"] = max(begun - 1, 0)  # of no importance to Lightning, but people look at it
     _set(epochs, current=begun, total=begun, unfinished=("processed", "completed"))
     _set(batches, current=done, total=total, unfinished=("completed",))
     _set(fit_loop["epoch_loop.val_loop.batch_progress"], current=0, total=0)  # no evaluation goes on in its middle
@@ -51,14 +53,14 @@ def _set(progress: dict[str, Any], current: int, total: int, unfinished: tuple[s
             progress[name][counter] = max(number - (counter in unfinished), 0)
 
 
-def begin_next_epoch(fit_loop: _FitLoop) -> None:
+def begin_next_epoch(trainer: Trainer) -> None:
     """Let a run that was resumed after an epoch's last batch begin the next epoch as any other.
 
     To be called once training starts. Lightning counts the resumed epoch as done by then, but would still take the next
     one for its continuation: it would not count it as begun, and the checkpoint of a second stop would look as if it
     had been saved between two epochs.
     """
-    epoch_loop = fit_loop.epoch_loop
+    fit_loop, epoch_loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
     if fit_loop.restarted_mid_epoch and epoch_loop.batch_progress.is_last_batch:
         fit_loop.reset_restart_stage()
         epoch_loop.restarting = False

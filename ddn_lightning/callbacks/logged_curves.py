@@ -62,9 +62,11 @@ class LoggedCurves(Callback):
 
 def _pending(trainer: Trainer) -> dict[str, float]:
     """The values of a step that is not completed, as Lightning is about to log them."""
-    connector = trainer._logger_connector
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    if progress.completed == progress.processed or not connector.should_update_logs:
+    step = trainer.fit_loop.epoch_loop._batches_that_stepped
+    interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    # a step that stops training is logged as well, but would not be in a run that goes on
+    if progress.completed == progress.processed or interval == 0 or (step + 1) % interval:
         return {}
-    values = {name: float(value) for name, value in connector.metrics["log"].items()}
+    values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
     return {**values, "epoch": trainer.current_epoch} if values else {}

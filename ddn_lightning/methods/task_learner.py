@@ -139,7 +139,7 @@ class TaskLearner(LightningModule):
 
     def on_train_start(self) -> None:
         """After a resume at an epoch's end, begin the next epoch."""
-        begin_next_epoch(self.trainer.fit_loop)
+        begin_next_epoch(self.trainer)
 
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
         """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
@@ -181,7 +181,8 @@ class TaskLearner(LightningModule):
         self.task, self.tasks_finished = state["task"], state["tasks_finished"]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note whose checkpoint this is, and where the random streams are."""
+        """Note whose checkpoint this is, and where the loops and the random streams are."""
+        settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
             "format": FORMAT,
             "method": type(self).__name__,
@@ -205,7 +206,7 @@ class TaskLearner(LightningModule):
         if self._trainer is not None:
             self.sequence.go_on_from(record["sequence"])
         if self._trainer is not None and self.trainer.state.fn == "fit" and checkpoint.get("loops"):
-            settle(checkpoint["loops"]["fit_loop"], record.get("format", 1))
+            settle(checkpoint, record.get("format", 1))
 
     def _enter_task(self, task: int) -> None:
         self.task = task
