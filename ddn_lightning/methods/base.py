@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.logged_curves import LoggedCurves
+from ddn_lightning.callbacks.logged_curves import LoggedCurves, is_logged
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.descent import gradient_of_sum
@@ -222,8 +222,7 @@ class ReplayMethod(TaskLearner, ABC):
     @property
     def is_logging_step(self) -> bool:
         """Whether to log the step just taken: not each, as a call costs half a millisecond."""
-        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return interval > 0 and self.trainer.global_step % interval == 0
+        return is_logged(self.trainer)
 
     @property
     def current_lr(self) -> float:

@@ -6,6 +6,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -150,6 +151,7 @@ class TaskLearner(LightningModule):
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
         """End the task before it is evaluated. Any checkpoint of this batch is written already."""
+        drop_old_values(self.trainer)
         if self.sequence.at_task_end:
             self._finish_task()
 
