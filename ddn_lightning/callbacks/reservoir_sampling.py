@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.held_samples import check_samples
-from ddn_lightning.checkpoint.training_state import BATCHES
+from ddn_lightning.checkpoint.progress import BATCHES
 from ddn_lightning.distributed import gather_shares, rank_and_world_size
 from ddn_lightning.samples import Samples
 

@@ -6,13 +6,15 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.training_state import check_clock, check_optimizers, check_progress
+from ddn_lightning.checkpoint.progress import check_clock, check_progress
+from ddn_lightning.checkpoint.weights import check_optimizers
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 
 
 def check_resumable(
     checkpoint: dict[str, Any],
+    checkpoint_format: int,
     trainer: Trainer,
     sequence: TaskSequence,
     optimizers: object,
@@ -25,6 +27,7 @@ def check_resumable(
 
     Args:
         checkpoint: The checkpoint.
+        checkpoint_format: The format that it was saved in.
         trainer: Who is to go on.
         sequence: Its data.
         optimizers: New ones, as the method configures them.
@@ -44,5 +47,5 @@ def check_resumable(
         check_optimizers(checkpoint["optimizer_states"], optimizers)
     epochs = sequence.num_tasks * sequence.epochs_per_task
     has_position = type(sequence).train_dataloader is TaskSequence.train_dataloader
-    progress = check_progress(checkpoint, trainer.fit_loop.state_dict(), epochs, has_position)
-    check_clock(checkpoint["state_dict"].get("_extra_state"), progress, sequence.num_tasks, sequence.epochs_per_task)
+    check_progress(checkpoint, checkpoint_format, trainer.fit_loop.state_dict(), epochs, has_position)
+    check_clock(checkpoint, sequence.num_tasks, sequence.epochs_per_task)

@@ -151,20 +151,7 @@ class TaskSequence(LightningDataModule, ABC):
             )
         generator = generator_for(self._shuffle_seed, f"order of epoch {self.current_epoch}")
         order = torch.randperm(len(samples), generator=generator)
-        loader = TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
-        self._begin_at_the_first_batch(loader)
-        return loader
-
-    def _begin_at_the_first_batch(self, loader: TaskLoader) -> None:
-        """Keep Lightning from skipping batches after a resume on an epoch's last batch.
-
-        It notices that the epoch is over by comparing its count with the length of the *next* epoch's loader, which may
-        be longer.
-        """
-        epoch_loop = None if self.trainer is None else self.trainer.fit_loop.epoch_loop
-        if epoch_loop is not None and epoch_loop.restarting and epoch_loop.batch_progress.is_last_batch:
-            current = epoch_loop.batch_progress.current
-            current.completed = max(current.completed, len(loader))
+        return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
 
     def val_dataloader(self) -> TaskLoader:
         """The test images of the tasks seen so far: one loader, whose batches carry the task of each image."""

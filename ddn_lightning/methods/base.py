@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.logged_curves import LoggedCurves
+from ddn_lightning.callbacks.logged_curves import LoggedCurves, is_logged
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.checkpoint.resumable import check_resumable
@@ -223,8 +223,7 @@ class ReplayMethod(TaskLearner, ABC):
     @property
     def is_logging_step(self) -> bool:
         """Whether to log the step just taken: not each, as a call costs half a millisecond."""
-        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return interval > 0 and self.trainer.global_step % interval == 0
+        return is_logged(self.trainer)
 
     @property
     def current_lr(self) -> float:
@@ -264,12 +263,10 @@ class ReplayMethod(TaskLearner, ABC):
         if self.distiller is not None:
             self.distiller.begin_fit(self)
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to train on from what is incomplete or implausible: Lightning would take it over and say nothing."""
-        super().on_load_checkpoint(checkpoint)
-        if self._trainer is not None and self.trainer.state.fn == "fit":
-            needed = (Forgetting, RandomState, ReservoirSampling)
-            check_resumable(checkpoint, self.trainer, self.sequence, self.configure_optimizers(), needed)
+    def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
+        needed = (Forgetting, RandomState, ReservoirSampling)
+        optimizers = self.configure_optimizers()
+        check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, optimizers, needed)
 
     def _enter_task(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the task before

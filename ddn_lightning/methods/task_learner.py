@@ -7,15 +7,17 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ddn_lightning.callbacks.forgetting import MATRICES
+from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
-from ddn_lightning.checkpoint.training_state import check_weights
+from ddn_lightning.checkpoint.weights import check_weights
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
+from ddn_lightning.loop_position import FORMAT, begin_next_epoch, settle
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -140,6 +142,10 @@ class TaskLearner(LightningModule):
             for name in MATRICES:
                 setattr(self, name, torch.full((sequence.num_tasks, sequence.num_tasks), torch.nan, device=self.device))
 
+    def on_train_start(self) -> None:
+        """After a resume at an epoch's end, begin the next epoch."""
+        begin_next_epoch(self.trainer)
+
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
         """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
         task = self.sequence.current_task
@@ -149,6 +155,7 @@ class TaskLearner(LightningModule):
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
         """End the task before it is evaluated. Any checkpoint of this batch is written already."""
+        drop_old_values(self.trainer)
         if self.sequence.at_task_end:
             self._finish_task()
 
@@ -182,8 +189,10 @@ class TaskLearner(LightningModule):
         self.task, self.tasks_finished = task, checks.integer("tasks_finished", clock["tasks_finished"], 0, task + 1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note whose checkpoint this is, and where the random streams are."""
+        """Note whose checkpoint this is, and where the loops and the random streams are."""
+        settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
+            "format": FORMAT,
             "method": type(self).__name__,
             "num_classes": self.num_classes,
             "streams": self.streams.state_dict(),
@@ -210,11 +219,18 @@ class TaskLearner(LightningModule):
         checks.mapping("sequence", record["sequence"], RECORDED)
         checks.integer("sequence/shuffle_seed", record["sequence"]["shuffle_seed"], most=checks.LARGEST_SEED)
         self.sequence.go_on_from(record["sequence"])
-        if is_fit and "contents" in record:  # those of version 0.1 had none
+        if is_fit and "contents" in record:  # those of format 1 have none
             check_contents(checkpoint, record["contents"])
         own = {n: value for n, value in self.state_dict().items() if is_fit or n not in MATRICES}
         saved = checks.mapping("state_dict", checkpoint.get("state_dict"))
         check_weights({n: v for n, v in saved.items() if is_fit or n not in MATRICES}, own, self.strict_loading)
+        if is_fit:
+            checkpoint_format = checks.integer("format", record.get("format", 1), 1, FORMAT)
+            self._check_training_state(checkpoint, checkpoint_format)
+            settle(checkpoint, checkpoint_format)
+
+    def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
+        """Refuse to train on from what is incomplete or implausible: Lightning would take it over and say nothing."""
 
     def _enter_task(self, task: int) -> None:
         self.task = task

@@ -1,8 +1,6 @@
-"""Weights, optimizers and the counts of Lightning's loops, which would notice a wrong value late or never."""
+"""Weights and optimizers. Lightning would notice a wrong value in the first step, or never."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,31 +9,10 @@ from torch import Tensor
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
 
-EPOCHS, BATCHES, OPTIMIZER_STEPS = (
-    "epoch_progress",
-    "epoch_loop.batch_progress",
-    "epoch_loop.manual_optimization.optim_step_progress",
-)
-STAGES = ("completed", "processed", "started", "ready")  # none has more than the next
 REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
 GIVEN = ("lr", "momentum", "weight_decay")  # of the classifier: what is given counts, not what was saved
 NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
 PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # their states have their parameters' shape
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run was when it was saved.
-
-    Args:
-        epochs: Epochs trained.
-        batches: Batches trained on.
-        steps: Steps of the optimizer.
-    """
-
-    epochs: int
-    batches: int
-    steps: int
 
 
 def check_weights(saved: object, own: dict[str, Any], is_strict: bool = True) -> None:
@@ -123,71 +100,3 @@ def _check_moments(
             checks.tensor(where, value, None, () if name == "step" else shape, least)
         elif value is not None:
             checks.number(where, value, least)
-
-
-def check_progress(checkpoint: dict[str, Any], own: dict[str, Any], epochs: int, has_position: bool) -> Progress:
-    """Raise unless the counts of Lightning's loops agree with each other and with the length of the sequence.
-
-    Args:
-        checkpoint: The checkpoint.
-        own: State of this Trainer's loop: what has to be there.
-        epochs: Epochs of the whole sequence.
-        has_position: Whether the loader notes where in an epoch it is.
-    """
-    loops = checks.mapping("loops", checkpoint.get("loops"), ("fit_loop",))
-    names = (EPOCHS, BATCHES, OPTIMIZER_STEPS, "state_dict", "epoch_loop.state_dict")
-    loop = checks.mapping("loops/fit_loop", loops["fit_loop"], names)
-    for name in own.keys() & loop.keys():
-        _check_counts(f"loops/fit_loop/{name}", loop[name], own[name])
-    for stage in STAGES:
-        checks.integer(f"loops/fit_loop/{EPOCHS}/current/{stage}", loop[EPOCHS]["current"][stage], 0, epochs)
-    for extent in ("current", "total"):
-        _check_order(f"loops/fit_loop/{BATCHES}/{extent}", loop[BATCHES][extent])
-    epoch, batch = loop[EPOCHS]["current"], loop[BATCHES]
-    checks.integer(f"loops/fit_loop/{BATCHES}/current/ready", batch["current"]["ready"], 0, batch["total"]["ready"])
-    stepped = loop["epoch_loop.state_dict"].get("_batches_that_stepped")
-    part, trained = "loops/fit_loop/epoch_loop.state_dict/_batches_that_stepped", batch["total"]["ready"]
-    checks.integer(part, stepped, max(trained - 1, 0), trained)  # the last one may be noted later
-    if has_position and batch["total"]["ready"]:
-        _check_position(loop["state_dict"], batch["current"]["ready"])
-    steps = checks.integer("global_step", checkpoint.get("global_step"))
-    if loop[OPTIMIZER_STEPS]["total"]["completed"] != steps:
-        part = f"loops/fit_loop/{OPTIMIZER_STEPS}/total/completed"
-        checks.refuse(part, f"its global_step, {steps}", loop[OPTIMIZER_STEPS]["total"]["completed"])
-    return Progress(epoch["processed"], batch["total"]["ready"], steps)
-
-
-def _check_counts(part: str, saved: object, own: object) -> None:
-    """All that is counted here must be counted there."""
-    if isinstance(own, dict):
-        found = checks.mapping(part, saved, own)
-        for name, value in own.items():
-            _check_counts(f"{part}/{name}", found[name], value)
-    elif isinstance(own, bool):
-        if not isinstance(saved, bool):
-            checks.refuse(part, "true or false", saved)
-    elif isinstance(own, int):
-        checks.integer(part, saved)
-
-
-def _check_order(part: str, counts: dict[str, int]) -> None:
-    for less, more in pairwise(STAGES):
-        if counts[less] > counts[more]:
-            checks.refuse(f"{part}/{less}", f"at most that of {more}, {counts[more]}", counts[less])
-
-
-def _check_position(state: dict[str, Any], batches: int) -> None:
-    """Where the loader is: at the batch that Lightning has counted, or at the next if stopped in between."""
-    part = "loops/fit_loop/state_dict/combined_loader"
-    (loader,) = checks.sequence(part, state.get("combined_loader"), 1)
-    checks.mapping(f"{part}/0", loader, ("position",))
-    checks.integer(f"{part}/0/position", loader["position"], batches, batches + 1)
-
-
-def check_clock(saved: object, progress: Progress, num_tasks: int, epochs_per_task: int) -> None:
-    """Raise unless the method's task is the one that was trained in the last epoch, or is in the next."""
-    clock = checks.mapping("state_dict/_extra_state", saved, ("task", "tasks_finished"))
-    now = min(progress.epochs // epochs_per_task, num_tasks - 1)
-    before = (progress.epochs - 1) // epochs_per_task
-    task = checks.integer("state_dict/_extra_state/task", clock["task"], before, now)
-    checks.integer("state_dict/_extra_state/tasks_finished", clock["tasks_finished"], max(task, 0), task + 1)
