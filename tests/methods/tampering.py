@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 HUGE = 10**30
-GONE = object()
+DELETED = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ def tamperings(checkpoint: dict[str, Any]) -> list[Tampering]:
     for path, value, is_in_tuple in _nodes(checkpoint):
         changes = dict(_changes(value))
         if not is_in_tuple:
-            changes["deleted"] = GONE
+            changes["deleted"] = DELETED
         found += [Tampering(path, name, changed) for name, changed in changes.items()]
     return found
 
@@ -95,7 +95,7 @@ def _with(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     changed = list(tree) if isinstance(tree, tuple) else copy.copy(tree)
     if rest:
         changed[first] = _with(tree[first], tuple(rest), value)
-    elif value is GONE:
+    elif value is DELETED:
         del changed[first]
     else:
         changed[first] = value
