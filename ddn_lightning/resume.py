@@ -40,7 +40,11 @@ def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
     if saved_by != method:
         found = "no checkpoint of ddn_lightning" if saved_by is None else f"a checkpoint of {saved_by}"
         raise ConfigurationError(f"ckpt_path must be a checkpoint of {method}, but {path} is {found}")
-    _check_version(checkpoint.get("pytorch-lightning_version"))
+    try:
+        _check_version(checkpoint.get("pytorch-lightning_version"))
+        saved_curves(checkpoint)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
     return checkpoint
 
 

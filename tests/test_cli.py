@@ -266,8 +266,7 @@ def test_damaged_and_dangerous_checkpoints_are_named(capsys: pytest.CaptureFixtu
     del tampered["state_dict"]["head.weight"]
     torch.save(tampered, "tampered.ckpt")
     message = bad("--ckpt_path", "tampered.ckpt", capsys=capsys)
-    assert "tampered.ckpt does not fit: another network or distiller, or damaged" in message
-    assert "head.weight" in message
+    assert "tampered.ckpt: the checkpoint has changed since it was written: state_dict/head.weight must be" in message
 
 
 def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,8 +275,8 @@ def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys:
     capsys.readouterr()
     assert fit("--name", "mine", "--ckpt_path", "last", "--model.backbone.width", "3") == 2
     message = capsys.readouterr().err
-    assert "last.ckpt does not fit: another network or distiller, or damaged" in message
-    assert "size mismatch" in message
+    assert "last.ckpt: the checkpoint does not fit: another network or distiller, or damaged" in message
+    assert "must be of shape (3, 1, 3, 3), got float32 of shape (16, 1, 3, 3)" in message
     assert {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()} == before
 
 
@@ -414,6 +413,8 @@ def test_a_checkpoint_without_one_of_its_parts_is_refused(capsys: pytest.Capture
                 parent[last] = "spoiled"
             torch.save(checkpoint, "spoiled.ckpt")
             if last == "logged_curves" and is_missing:  # as if there had been no logger
+                del checkpoint["ddn_lightning"]["contents"]
+                torch.save(checkpoint, "spoiled.ckpt")
                 assert fit("--ckpt_path", "spoiled.ckpt") == 0
                 capsys.readouterr()
             else:

@@ -28,8 +28,9 @@ def check_progress(
     """
     loops = checks.mapping("loops", checkpoint.get("loops"), ("fit_loop",))
     loop = checks.mapping("loops/fit_loop", loops["fit_loop"], NEEDED)
-    for name in own.keys() & loop.keys():
-        _check_counts(f"loops/fit_loop/{name}", loop[name], own[name])
+    for name, counts in own.items():
+        if name in loop:
+            _check_counts(f"loops/fit_loop/{name}", loop[name], counts)
     if has_position and loop[BATCHES]["total"]["ready"]:
         _check_position(loop["state_dict"].get("combined_loader"))
     if checkpoint_format == FORMAT:  # an older one is brought into form later, if it can be

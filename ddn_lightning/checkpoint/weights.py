@@ -27,9 +27,9 @@ def check_weights(saved: object, own: dict[str, Any], is_strict: bool = True) ->
     if is_strict and found.keys() != own.keys():
         missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
         _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
-    for name in own.keys() & found.keys():
-        if isinstance(own[name], Tensor):
-            _check_weight(name, found[name], own[name])
+    for name, weight in own.items():
+        if name in found and isinstance(weight, Tensor):
+            _check_weight(name, found[name], weight)
 
 
 def _check_weight(name: str, saved: object, own: Tensor) -> None:
@@ -82,11 +82,11 @@ def _check_parameters(part: str, saved: object, own: dict[str, Any]) -> None:
 def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], given: Sequence[str]) -> None:
     """All but those that may be given anew must be as they are, since the checkpoint's would count from now on."""
     checks.mapping(part, group, own)
-    for name in own.keys() - {"params"}:
+    for name, value in own.items():
         if name in given:
             checks.number(f"{part}/{name}", group[name], least=0)
-        elif type(group[name]) is not type(own[name]) or group[name] != own[name]:
-            checks.refuse(f"{part}/{name}", f"{own[name]}, as it is now", group[name])
+        elif name != "params" and (type(group[name]) is not type(value) or group[name] != value):
+            checks.refuse(f"{part}/{name}", f"{value}, as it is now", group[name])
 
 
 def _check_moments(
