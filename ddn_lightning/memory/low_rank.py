@@ -159,6 +159,8 @@ class LowRankMemory(Memory):
             raise ConfigurationError(f"the checkpoint's memory of {task + 1} tasks holds {held} images")
         if contents:
             self._check_contents(contents)
+            if not (contents["tasks"] == task).any():
+                checks.refuse("memory/task", f"one of {contents['tasks'].unique().tolist()}, of what it holds", task)
         generator = checks.generator_state("memory/generator", state["generator"])
         self.task, self.steps_taken = task, steps_taken
         self.generator.set_state(generator.get_state())
