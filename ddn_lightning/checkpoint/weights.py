@@ -15,12 +15,13 @@ NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
 PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # their states have their parameters' shape
 
 
-def check_weights(saved: object, own: dict[str, Any], is_strict: bool = True) -> None:
+def check_weights(saved: object, own: dict[str, Any], matrices: Sequence[str] = (), is_strict: bool = True) -> None:
     """Raise unless weights are finite and fit a network.
 
     Args:
         saved: The checkpoint's.
-        own: The network's, among them the accuracy matrices, which may have gaps.
+        own: The network's.
+        matrices: Which of them are accuracies in percent, with gaps.
         is_strict: Whether all have to be there, and no others.
     """
     found = checks.mapping("state_dict", saved)
@@ -29,14 +30,13 @@ def check_weights(saved: object, own: dict[str, Any], is_strict: bool = True) ->
         _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
     for name, weight in own.items():
         if name in found and isinstance(weight, Tensor):
-            _check_weight(name, found[name], weight)
+            _check_weight(name, found[name], weight, name in matrices)
 
 
-def _check_weight(name: str, saved: object, own: Tensor) -> None:
+def _check_weight(name: str, saved: object, own: Tensor, is_matrix: bool) -> None:
     part = f"state_dict/{name}"
     if not isinstance(saved, Tensor) or saved.shape != own.shape:
         _misfit(f"{part} must be of shape {tuple(own.shape)}, got {checks.described(saved)}")
-    is_matrix = name.endswith("_matrix")
     is_counted = not own.is_floating_point() and own.dtype != torch.bool
     least = 0 if is_matrix or is_counted or name.endswith("running_var") else None
     dtype = None if own.is_floating_point() else own.dtype

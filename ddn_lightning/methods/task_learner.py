@@ -223,7 +223,8 @@ class TaskLearner(LightningModule):
             check_contents(checkpoint, record["contents"])
         own = {n: value for n, value in self.state_dict().items() if is_fit or n not in MATRICES}
         saved = checks.mapping("state_dict", checkpoint.get("state_dict"))
-        check_weights({n: v for n, v in saved.items() if is_fit or n not in MATRICES}, own, self.strict_loading)
+        saved = {n: value for n, value in saved.items() if is_fit or n not in MATRICES}
+        check_weights(saved, own, MATRICES, self.strict_loading)
         if is_fit:
             checkpoint_format = checks.integer("format", record.get("format", 1), 1, FORMAT)
             self._check_training_state(checkpoint, checkpoint_format)
