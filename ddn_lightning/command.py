@@ -1,6 +1,7 @@
 """LightningCLI for task sequences: run folders, results, resuming, and messages instead of tracebacks."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.progress import TaskProgressBar
@@ -25,7 +27,7 @@ from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.save_progress import LAST, SaveProgress
 from ddn_lightning.cli_messages import readable
 from ddn_lightning.curve_logger import CurveLogger
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, DivergenceError
 from ddn_lightning.resume import last_checkpoint, logged_until, read_checkpoint
 from ddn_lightning.run_folder import CHECKPOINTS, RunFolder
 from ddn_lightning.stop_signals import Interrupted, passing_on
@@ -138,6 +140,14 @@ class DDNCommand(LightningCLI):
         except Interrupted as stop:
             stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
             raise
+        except (DivergenceError, ProcessRaisedException) as error:
+            told = error if isinstance(error, DivergenceError) else DivergenceError.told_by(str(error))
+            if told is None:
+                raise
+            if (path / CHECKPOINTS / LAST).is_file():
+                name = os.path.relpath(path, self.config[self.subcommand].runs)
+                told.add_note(f"to go on from the last good checkpoint add --name {shlex.quote(name)} --ckpt_path last")
+            raise told from None
         except SystemExit as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
                 raise KeyboardInterrupt from error
@@ -171,7 +181,7 @@ class DDNCommand(LightningCLI):
         """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
         try:
             yield
-        except ConfigurationError:
+        except (ConfigurationError, DivergenceError):
             raise
         except Exception as error:
             modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]

@@ -41,7 +41,10 @@ class ReservoirSampling(Callback):
     ) -> None:
         """Offer the batch: raw images, and their outputs before the step if the method stores them."""
         logits = outputs["logits"] if self.method.stores_logits else None
-        slots = self.method.memory.add(self._global_batch(batch, logits))
+        memory = self.method.memory
+        slots = memory.add(self._global_batch(batch, logits))
+        if memory.loss is not None:
+            self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:
             self.method.distiller.forget(slots)
 

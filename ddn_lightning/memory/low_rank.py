@@ -67,6 +67,7 @@ class LowRankMemory(Memory):
         self.matching_steps = matching_steps
         self.matching_steps_per_batch = matching_steps_per_batch
         self.matching_lr = matching_lr
+        self.learning_rates = {"matching_lr": matching_lr}
         self.matching_momentum = matching_momentum
         self.matching_width = matching_width
         self.matching_batch_size = matching_batch_size
@@ -117,9 +118,10 @@ class LowRankMemory(Memory):
         if (task := int(samples.tasks.max())) != self.task:
             self.task, self.steps_taken = task, 0
         real = (samples.images.float() - MEAN) / DEVIATION
-        for _ in range(min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)):
-            self._match(real, samples.labels)
-            self.steps_taken += 1
+        number = min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)
+        losses = [self._match(real, samples.labels) for _ in range(number)]
+        self.steps_taken += len(losses)
+        self.loss = torch.stack(losses).amax() if losses else None
         return torch.empty(0, dtype=torch.long)
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
@@ -187,8 +189,8 @@ class LowRankMemory(Memory):
         return self._fields["left"][slots] @ self._fields["right"][slots]
 
     @torch.enable_grad()
-    def _match(self, real: Tensor, labels: Tensor) -> None:
-        """One step of SGD on the distance between mean features."""
+    def _match(self, real: Tensor, labels: Tensor) -> Tensor:
+        """One step of SGD on the distance between mean features; returns the loss, not finite if a factor is not."""
         eligible = torch.isin(self._fields["labels"], labels).nonzero().squeeze(1).cpu()
         chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.matching_batch_size]]
         slots = chosen.to(labels.device)
@@ -204,3 +206,6 @@ class LowRankMemory(Memory):
             take_from_first_rank([step])
             self._fields[f"{name}_momentum"][slots] = step
             self._fields[name][slots] -= self.matching_lr * step
+        # bytes show no nan: images of factors that are none would be trained on without a word
+        largest = [self._fields[name].abs().amax() for name in FACTORS]
+        return loss.detach() + 0 * torch.stack(largest).amax()

@@ -160,10 +160,12 @@ class ReplayMethod(TaskLearner, ABC):
         if self.distiller is not None:
             loss = self.distiller.add_to(loss, self, memory)
         value = self._descend(loss)
+        self.note_loss(value)
         self.after_step()
         if self.distiller is not None:
             self.distiller.update(self, current)
         if self.is_logging_step:
+            self.look_at_losses()
             self.log("train/loss", value, prog_bar=True)
         return {"loss": value, "logits": loss.current_logits.detach()}
 
@@ -220,16 +222,15 @@ class ReplayMethod(TaskLearner, ABC):
         return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
 
     @property
-    def is_logging_step(self) -> bool:
-        """Whether to log the step just taken: not each, as a call costs half a millisecond."""
-        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return interval > 0 and self.trainer.global_step % interval == 0
-
-    @property
     def current_lr(self) -> float:
         """The learning rate, decayed at each milestone of the current task."""
         epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
         return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
+
+    @property
+    def learning_rates(self) -> dict[str, float]:
+        """What to lower if the loss is not finite."""
+        return {"lr": self.current_lr}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """SGD over the classifier, and what the distiller learns with."""

@@ -140,4 +140,5 @@ class LUCIR(ExemplarMethod):
                 share = self.augment(share, generator)
                 with evaluating(self.backbone):
                     features = self.backbone(share.images)
-                descend(cross_entropy(self.masked(self.head(features)), share), optimizer)
+                loss = descend(cross_entropy(self.masked(self.head(features)), share), optimizer)
+                self.note_loss(loss, "the loss of fine-tuning", fine_tuning_lr=self.fine_tuning_lr)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
@@ -12,6 +11,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
+from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -20,7 +20,7 @@ CHECKPOINT_KEY = "ddn_lightning"
 MATRICES = ("accuracy_matrix", "task_il_matrix")
 
 
-class TaskLearner(LightningModule):
+class TaskLearner(DivergenceGuard):
     """Backbone and head, told when a task begins and ends: everything of a method but its training step.
 
     A new task is noticed at its first batch, and an ended one right after its last batch or, if the run was killed and
@@ -145,11 +145,13 @@ class TaskLearner(LightningModule):
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
         """End the task before it is evaluated. Any checkpoint of this batch is written already."""
+        super().on_train_batch_end(outputs, batch, batch_index)
         if self.sequence.at_task_end:
             self._finish_task()
 
     def on_train_end(self) -> None:
         """Leave the last task, unless training was stopped within it."""
+        super().on_train_end()
         is_task_done = self.sequence.epochs_done >= self.tasks_seen * self.sequence.epochs_per_task
         if is_task_done and self.trainer.is_last_batch:
             self._leave_task()
@@ -177,6 +179,7 @@ class TaskLearner(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note whose checkpoint this is, and where the random streams are."""
+        super().on_save_checkpoint(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
             "method": type(self).__name__,
             "num_classes": self.num_classes,
@@ -208,6 +211,7 @@ class TaskLearner(LightningModule):
         if self.tasks_finished < self.tasks_seen:
             self.end_task()
             average_batch_norm(self)
+            self.check_finite()
             self._tell_callbacks("on_task_end")
             self.tasks_finished = self.tasks_seen
 
