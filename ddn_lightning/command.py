@@ -111,6 +111,7 @@ class DDNCommand(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the run folder with its loggers and results, and the progress bar."""
         config = self.config_init[self.subcommand]
+        self._check_num_classes()
         callbacks: list[Callback] = []
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
@@ -164,6 +165,13 @@ class DDNCommand(LightningCLI):
         """Measure on all tasks."""
         with self._refusals_named():
             self.trainer.test(**kwargs)
+
+    def _check_num_classes(self) -> None:
+        """The method got the data's number of classes, whatever was given: jsonargparse overwrites it silently."""
+        given = self.config[self.subcommand].model.init_args.get("num_classes")
+        found, data = self.datamodule.num_classes, type(self.datamodule).__name__
+        if given not in (None, found):
+            raise ConfigurationError(f"model.num_classes must be left out, or be the {found} of {data}, got {given}")
 
     @contextmanager
     def _no_folder_for_nothing(self) -> Iterator[None]:

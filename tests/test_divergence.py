@@ -1,6 +1,9 @@
 """A run whose loss or weights are no longer finite stops, says so, and keeps what was good."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -33,8 +36,14 @@ from ddn_lightning.methods import lucir, pixel_distillation
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 LAST = Path("checkpoints/last.ckpt")
-QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
-SHORT = ["fit", "-c", str(QUICKSTART), "--data.epochs_per_task=1", "--trainer.enable_progress_bar=false"]
+ROOT = Path(__file__).parents[1]
+SHORT = [
+    "fit",
+    "-c",
+    str(ROOT / "configs" / "quickstart.yaml"),
+    "--data.epochs_per_task=1",
+    "--trainer.enable_progress_bar=false",
+]
 
 
 class BadLoss(ER):
@@ -113,13 +122,13 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_measured(
     method = build(ER)
     callbacks = [Poison(step), SaveProgress(every_n_minutes=0)]
     trainer = make_trainer(enable_checkpointing=True, callbacks=callbacks, log_every_n_steps=50)
-    message = rf"head.weight is not finite in task {(step - 1) // 4 + 1} after step {step} with lr 0.03: lower --model.lr"
-    with pytest.raises(DivergenceError, match=message):
+    task = (step - 1) // 4 + 1
+    with pytest.raises(DivergenceError, match=f"weight is not finite in task {task} after step {step} with lr 0.03: l"):
         trainer.fit(method, TinySequence(batch_size=6))
     assert saved()["global_step"] == saved_step
     assert saved()["state_dict"]["head.weight"].isfinite().all()
-    assert int((~method.accuracy_matrix.diagonal().isnan()).sum()) == (step - 1) // 4
-    assert method.tasks_finished == (step - 1) // 4
+    assert int((~method.accuracy_matrix.diagonal().isnan()).sum()) == task - 1
+    assert method.tasks_finished == task - 1
 
 
 def test_without_checkpoints_the_weights_are_looked_at_before_each_evaluation(
@@ -132,7 +141,9 @@ def test_without_checkpoints_the_weights_are_looked_at_before_each_evaluation(
 
 
 def test_the_images_that_lodm_learns_are_watched(fit: Callable[..., ReplayMethod]) -> None:
-    told = r"^the matching loss became (nan|inf) in task 1 at step \d+ with matching_lr 1e\+30: lower --model.matching_lr$"
+    told = (
+        r"^the matching loss became (nan|inf) in task 1 at step \d+ with matching_lr 1e\+30: lower --model.matching_lr$"
+    )
     with pytest.raises(DivergenceError, match=told):
         fit(lambda: build(LoDM, matching_lr=1e30))
 
@@ -142,7 +153,9 @@ def test_the_bias_correction_is_watched(fit: Callable[..., ReplayMethod]) -> Non
         def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
             return super().outputs_of(module, samples) * torch.inf
 
-    told = r"^the loss of the bias correction became nan in task 2 at step \d+ with correction_lr 0.01: lower --model.corr"
+    told = (
+        r"^the loss of the bias correction became nan in task 2 at step \d+ with correction_lr 0.01: lower --model.corr"
+    )
     with pytest.raises(DivergenceError, match=told):
         fit(lambda: build(Overflowing))
 
@@ -208,5 +221,74 @@ def test_two_ranks_stop_together(fit: Callable[..., ReplayMethod]) -> None:
             is_bad = self.trainer.global_rank == 1 and self.trainer.global_step >= 6
             super().note_loss(value * torch.nan if is_bad else value, *args, **kwargs)
 
-    with pytest.raises(torch.multiprocessing.ProcessRaisedException, match="DivergenceError: loss became .* at step 6 "):
+    with pytest.raises(
+        torch.multiprocessing.ProcessRaisedException, match="DivergenceError: loss became .* at step 6 "
+    ):
         fit(lambda: build(OnOneRank), devices=2, strategy="ddp_fork")
+
+
+def outcome(name: str) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(Path(f"runs/{name}/results.json").read_text())
+    return results
+
+
+def test_the_command_says_where_it_diverged_keeps_what_was_good_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SHORT, "--name", "good"]) == 0
+    assert main([*SHORT, "--name", "run", "--trainer.max_steps=20"]) == 0
+    stopped = outcome("run")
+    assert (stopped["status"], stopped["steps"], stopped["tasks_finished"]) == ("incomplete", 20, 1)
+    printed = capsys.readouterr().out.splitlines()
+    assert "incomplete: 1 of 5 tasks learned, stopped at step 20" in printed
+    assert sum(line.startswith("│ task") for line in printed) == 5 + 1
+
+    going_on = [*SHORT, "--name", "run", "--ckpt_path", "last"]
+    assert main([*going_on, "--model.lr=1e10"]) == 3
+    said = capsys.readouterr()
+    _, error, hint = said.err.splitlines()
+    assert error == f"error: {outcome('run')['reason']}"
+    assert error.startswith("error: loss became nan in task 2 at step 2")
+    assert error.endswith(" with lr 1e+10: lower --model.lr")
+    assert hint == "to go on from the last good checkpoint add --name run --ckpt_path last"
+    assert "diverged: 1 of 5 tasks learned, stopped at step 30" in said.out.splitlines()
+    assert outcome("run")["status"] == "diverged"
+    assert outcome("run")["accuracy_matrix"][0] == outcome("good")["accuracy_matrix"][0]
+    assert outcome("run")["accuracy_matrix"][1][0] is None
+
+    assert main(going_on) == 0
+    assert {**outcome("run"), "seconds": 0} == {**outcome("good"), "seconds": 0}
+    assert (outcome("run")["status"], outcome("run")["reason"]) == ("complete", None)
+
+
+def test_a_run_that_goes_on_is_not_called_diverged_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main([*SHORT, "--name", "run", "--model.lr=1e10", "--save_every_n_minutes=0"]) == 3
+    assert outcome("run")["status"] == "diverged"
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(ER, "loss", kill)
+    with pytest.raises(Killed):
+        main([*SHORT, "--name", "run", "--ckpt_path=last", "--model.lr=0.001"])
+    assert not Path("runs/run/results.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_fork", "ddp_spawn"])
+def test_with_several_devices_the_command_says_the_same(strategy: str) -> None:
+    devices = ["--trainer.devices=2", f"--trainer.strategy={strategy}"]
+    ended = subprocess.run(  # as the ranks of ddp are processes that start the command anew
+        [sys.executable, "-m", "ddn_lightning", *SHORT, "--name=run", "--model.lr=1e10", *devices],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 3, ended.stderr
+    (error,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert error == f"error: {outcome('run')['reason']}"
+    assert "Traceback" not in ended.stderr
+    assert outcome("run")["status"] == "diverged"

@@ -10,13 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.config_changes import changes
 from ddn_lightning.errors import DivergenceError
 from ddn_lightning.files import write_text
@@ -27,7 +28,7 @@ from ddn_lightning.report.run_result import COMPLETE, DIVERGED, INCOMPLETE, read
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 
 
-class RunRecord(Callback):
+class RunRecord(TaskCallback):
     """Writes ``config.yaml``, ``results.json`` and ``accuracy_matrix.csv`` into a folder and prints the matrix.
 
     Args:
@@ -76,16 +77,18 @@ class RunRecord(Callback):
         """Show the results, now that the progress bar is gone."""
         self._show()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Write and show what was measured before the run diverged."""
-        if not isinstance(exception, DivergenceError) or not isinstance(pl_module, ReplayMethod):
-            return
+    def on_divergence(self, trainer: Trainer, method: ReplayMethod, reason: str) -> None:
+        """Write what was measured before."""
         try:
             if trainer.is_global_zero:
-                self._write(trainer, pl_module, DIVERGED, str(exception))
-                self._show()
+                self._write(trainer, method, DIVERGED, reason)
         finally:
-            trainer.strategy.barrier()  # all ranks come here, and the first to leave takes the others with it
+            trainer.strategy.barrier()  # the first rank to leave takes the others with it
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Show what was measured before the run diverged, now that the progress bar is gone."""
+        if isinstance(exception, DivergenceError):
+            self._show()
 
     def state_dict(self) -> dict[str, Any]:
         """The time spent so far, which a resumed run adds to, and the configuration, which it compares with its own."""
@@ -150,4 +153,3 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
 
 def _plain(matrix: Tensor) -> list[list[float | None]]:
     return [[None if value != value else round(value, 4) for value in row] for row in matrix.tolist()]
-

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.distributed import local_share
+from ddn_lightning.errors import check_finite, check_positive
 
 
 class ImageTransform:
@@ -28,6 +29,9 @@ class ImageTransform:
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0, flip: bool = False) -> None:
+        for channel_mean, channel_std in zip(mean, std, strict=True):
+            check_finite(mean=channel_mean)
+            check_positive(std=channel_std)
         self.padding = padding
         self.flip = flip
         # one multiply-add instead of three steps: (x / 255 - mean) / std = x * scale + shift

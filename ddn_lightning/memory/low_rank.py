@@ -9,7 +9,7 @@ from torch import Tensor
 from ddn_lightning.distill.distribution_matching import matching_loss, random_features, random_network
 from ddn_lightning.distill.siamese_augmentation import SiameseAugmentation
 from ddn_lightning.distributed import take_from_first_rank
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import ConfigurationError, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.exemplars import rank_in_class
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.samples import Samples
@@ -62,7 +62,8 @@ class LowRankMemory(Memory):
             matching_width=matching_width,
             matching_batch_size=matching_batch_size,
         )
-        check_not_negative(matching_steps=matching_steps, matching_momentum=matching_momentum)
+        check_not_negative(matching_steps=matching_steps)
+        check_momentum(matching_momentum=matching_momentum)
         self.rank = rank
         self.matching_steps = matching_steps
         self.matching_steps_per_batch = matching_steps_per_batch

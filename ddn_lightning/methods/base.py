@@ -18,7 +18,7 @@ from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.descent import gradient_of_sum
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir import ReservoirBuffer
@@ -68,10 +68,10 @@ class ReplayMethod(TaskLearner, ABC):
         buffer_size: Samples that the memory holds.
         replay_batch_size: Samples drawn from memory per step, over all devices together.
         lr: Learning rate of SGD.
-        momentum: Momentum of SGD; it starts anew with each task.
+        momentum: Momentum of SGD, below 1; it starts anew with each task.
         weight_decay: Weight decay of SGD.
         lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
-        lr_decay: See ``lr_milestones``.
+        lr_decay: See ``lr_milestones``; from 0 to 1.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
         **kwargs: Arguments of :class:`TaskLearner`.
 
@@ -108,7 +108,9 @@ class ReplayMethod(TaskLearner, ABC):
         super().__init__(backbone, num_classes, **kwargs)
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr)
-        check_not_negative(momentum=momentum, weight_decay=weight_decay, lr_decay=lr_decay)
+        check_not_negative(weight_decay=weight_decay, lr_milestones=min(lr_milestones, default=0))
+        check_momentum(momentum=momentum)
+        check_fraction(lr_decay=lr_decay)
         self.automatic_optimization = False
         self.replay_batch_size = replay_batch_size
         self.lr = lr
@@ -226,11 +228,6 @@ class ReplayMethod(TaskLearner, ABC):
         """The learning rate, decayed at each milestone of the current task."""
         epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
         return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
-
-    @property
-    def learning_rates(self) -> dict[str, float]:
-        """What to lower if the loss is not finite."""
-        return {"lr": self.current_lr}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """SGD over the classifier, and what the distiller learns with."""

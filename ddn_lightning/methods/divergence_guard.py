@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, distributed
 
+from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import DivergenceError
 
@@ -50,9 +51,9 @@ class DivergenceGuard(LightningModule):
         self._noted: list[_NotedLoss] = []
 
     @property
-    def learning_rates(self) -> Mapping[str, float]:
-        """The learning rates of the training step, by the options that set them."""
-        return {}
+    def current_lr(self) -> float:
+        """The learning rate of the training step."""
+        raise NotImplementedError
 
     @property
     def is_logging_step(self) -> bool:
@@ -66,9 +67,9 @@ class DivergenceGuard(LightningModule):
         Args:
             value: The loss, over all ranks.
             what: What to call it.
-            **learning_rates: What to lower if it is not finite, by option; by default those of the training step.
+            **learning_rates: What to lower if it is not finite, by option; by default that of the training step.
         """
-        place = _Place(self.task, self.trainer.global_step, learning_rates or self.learning_rates)
+        place = _Place(self.task, self.trainer.global_step, learning_rates or {"lr": self.current_lr})
         # a copy, as it may be a part of a large tensor, which would be kept with it
         self._noted.append(_NotedLoss(value.detach().clone(), what, place))
         if len(self._noted) >= MOST_NOTED:
@@ -83,7 +84,7 @@ class DivergenceGuard(LightningModule):
         if first is not None:
             value = float(noted[first].value)
             found = "not finite on another device" if math.isfinite(value) else value
-            raise DivergenceError(f"{noted[first].what} became {found} {noted[first].place.told('at')}")
+            self._stop(f"{noted[first].what} became {found} {noted[first].place.told('at')}")
 
     def check_finite(self) -> None:
         """Raise if a loss, a weight, or what an optimizer keeps is not finite."""
@@ -92,8 +93,8 @@ class DivergenceGuard(LightningModule):
         largest = [torch.linalg.vector_norm(tensor.detach(), torch.inf).to(self.device) for tensor in tensors]
         first = _first_on_any_rank(~torch.stack([value.isfinite() for value in largest]))
         if first is not None:
-            place = _Place(self.task, self.trainer.global_step, self.learning_rates)
-            raise DivergenceError(f"{names[first]} is not finite {place.told('after')}")
+            place = _Place(self.task, self.trainer.global_step, {"lr": self.current_lr})
+            self._stop(f"{names[first]} is not finite {place.told('after')}")
 
     def on_train_batch_end(self, outputs: object, batch: Any, batch_index: int) -> None:
         """Look before an evaluation."""
@@ -108,6 +109,12 @@ class DivergenceGuard(LightningModule):
         """Never let a checkpoint that is good be replaced by one that is not."""
         if self.trainer.state.fn == "fit":
             self.check_finite()
+
+    def _stop(self, reason: str) -> NoReturn:
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
+            if isinstance(callback, TaskCallback):
+                callback.on_divergence(self.trainer, self, reason)  # type: ignore[arg-type]  # every method is one
+        raise DivergenceError(reason)
 
     def _learned(self) -> Iterator[tuple[str, Tensor]]:
         """Everything that a step may have spoilt. Buffers of a backbone may hold what they like."""
