@@ -209,6 +209,7 @@ class TaskLearner(LightningModule):
             self.end_task()
             average_batch_norm(self)
             self._tell_callbacks("on_task_end")
+            self._tell_callbacks("after_task_end")
             self.tasks_finished = self.tasks_seen
 
     def _leave_task(self) -> None:
