@@ -1,6 +1,7 @@
 """A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -62,7 +63,8 @@ class TaskLearner(LightningModule):
         self.tasks_finished = 0  # tasks whose end_task() is done
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
         for name in MATRICES:
-            self.register_buffer(name, torch.full((1, 1), torch.nan))  # not empty: spawned processes cannot share that
+            # not empty: spawned processes cannot share that
+            self.register_buffer(name, torch.full((1, 1), torch.nan, dtype=torch.float32))
         self.register_load_state_dict_pre_hook(_fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
 
     def build_head(self, feature_dim: int) -> nn.Module:
@@ -133,8 +135,9 @@ class TaskLearner(LightningModule):
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # Lightning's seed
             self.task, self.tasks_finished = -1, 0
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
+            size = (sequence.num_tasks, sequence.num_tasks)
             for name in MATRICES:
-                setattr(self, name, torch.full((sequence.num_tasks, sequence.num_tasks), torch.nan, device=self.device))
+                setattr(self, name, torch.full(size, torch.nan, device=self.device, dtype=torch.float32))
 
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
         """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
@@ -166,6 +169,15 @@ class TaskLearner(LightningModule):
     def test_step(self, batch: Samples, batch_index: int) -> Tensor:
         """The same as validation."""
         return self.validation_step(batch, batch_index)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move and convert; the matrices are measurements, whose precision never falls with that of the weights."""
+        before = {name: matrix for name in MATRICES if not (matrix := getattr(self, name)).is_meta}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, matrix in before.items():
+            applied = getattr(self, name)
+            setattr(self, name, matrix.to(applied.device, torch.promote_types(matrix.dtype, applied.dtype)))
+        return self
 
     def get_extra_state(self) -> dict[str, int]:
         """The task clock, as part of the weights: with them it comes back from forked processes."""
@@ -248,4 +260,6 @@ def _fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix
     """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
     for name in MATRICES:
         if (saved := state.get(prefix + name)) is not None:
-            setattr(module, name, saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device))
+            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
+            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
+            setattr(module, name, matrix)
