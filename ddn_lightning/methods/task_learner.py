@@ -1,7 +1,7 @@
 """A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -13,6 +13,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
+from ddn_lightning.methods.check_trainer import is_resuming
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -125,6 +126,11 @@ class TaskLearner(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Get to know the data; for a fit, start the clock and the random streams."""
+        if stage == "fit" and self.tasks_seen and not is_resuming(self.trainer):
+            raise ConfigurationError(
+                f"this {type(self).__name__} has been trained already, up to task {self.tasks_seen}, and a fit begins "
+                "with the first task: make a new method, or pass fit the ckpt_path to go on from"
+            )
         if stage == "predict" and self.transform is not None:
             return
         sequence = self.sequence
@@ -169,6 +175,13 @@ class TaskLearner(LightningModule):
     def test_step(self, batch: Samples, batch_index: int) -> Tensor:
         """The same as validation."""
         return self.validation_step(batch, batch_index)
+
+    def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: a method is more than a network."""
+        raise ConfigurationError(
+            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use torch.jit.trace(method.network, "
+            "images) or torch.export.export(method.network, (images,)) on normalised images, in evaluation mode"
+        )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move and convert; the matrices are measurements, whose precision never falls with that of the weights."""
