@@ -210,7 +210,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--data.epochs_per_task", "0"], "epochs_per_task must be positive, got 0"),
         (["--data.num_tasks", "3"], "num_tasks must divide the 10 classes of SplitDigits, got 3"),
         (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),
-        (["--trainer.gradient_clip_val", "1"], "not supported for manual optimization"),
+        (["--trainer.gradient_clip_val", "1"], "gradient_clip_val must be left out, got 1"),
         (["--trainer.strategy", "no_such"], "no_such"),
         (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, 'last' or 'auto', got nowhere.ckpt"),
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
