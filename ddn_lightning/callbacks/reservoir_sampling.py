@@ -27,8 +27,8 @@ class ReservoirSampling(Callback):
         """Know the method, which owns the memory."""
         self.method = pl_module
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Bring a memory that was loaded from a checkpoint to the device."""
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Bring a loaded memory to the device, before a task that the checkpoint has left unended is ended."""
         self.method.memory.to(pl_module.device)
 
     def on_train_batch_end(  # type: ignore[override]
