@@ -24,6 +24,7 @@ class Samples:
         tasks: Task of each image. Stays on the host: it only selects, and asking the device would stall it.
         slots: Where in the memory a draw came from. Stays on the host as well.
         global_size: Size of the whole batch over all ranks; ``None`` when these samples are all of it.
+        global_tasks: Tasks of the whole batch, on the host, if there are other ranks: to gather them would be to wait.
 
     Example:
         >>> samples = Samples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), labels=torch.tensor([5, 5, 8]))
@@ -39,6 +40,7 @@ class Samples:
     tasks: Tensor | None = None
     slots: Tensor | None = None
     global_size: int | None = None
+    global_tasks: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

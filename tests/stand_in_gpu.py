@@ -3,15 +3,15 @@
 The device is one that torch knows by name and has no code for here (``lazy``): nothing on it is computed but by
 :class:`Watch`. Forward, backward and forward-mode derivatives, optimizers and Lightning's loops run as they are, with
 real numbers. What a GPU would refuse, an operation on tensors of the host and of the device, raises
-:class:`DeviceMixError`. What would make the host wait for it is noted as a :class:`Wait`, with the function of the package
-that asked for it.
+:class:`DeviceMixError`. What would make the host wait for it is noted as a :class:`Wait`, with the function of the
+package that asked for it.
 """
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
@@ -19,12 +19,11 @@ from unittest.mock import patch
 import torch
 from lightning.pytorch.accelerators import Accelerator
 from torch import Tensor
-from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
 import ddn_lightning
 
-PACKAGE = Path(ddn_lightning.__file__).parent
+PACKAGE = os.path.dirname(ddn_lightning.__file__) + os.sep
 DEVICE = torch.device("lazy", 0)
 aten: Any = torch.ops.aten
 
@@ -107,11 +106,11 @@ class Watch(TorchDispatchMode):
         is_on_device = torch.device(kwargs["device"]).type == DEVICE.type if kwargs.get("device") else was_on_device
         if not (was_on_device or is_on_device or is_collective):
             return operation(*args, **kwargs)
-        leaves, spec = _pytree.tree_flatten((args, kwargs))
-        if what := self._check(operation, args, kwargs, [leaf for leaf in leaves if isinstance(leaf, Tensor)]):
+        if what := self._check(operation, args, kwargs, list(_tensors([args, kwargs.values()]))):
             where, in_step = _place()
             self.waits.append(Wait(where, what, in_step))
-        host_args, host_kwargs = _pytree.tree_unflatten([getattr(leaf, "on_host", leaf) for leaf in leaves], spec)
+        host_args = _each(lambda tensor: getattr(tensor, "on_host", tensor), args)
+        host_kwargs = {name: _each(lambda tensor: getattr(tensor, "on_host", tensor), v) for name, v in kwargs.items()}
         if "device" in host_kwargs:
             host_kwargs["device"] = torch.device("cpu")
         if operation is aten._efficientzerotensor.default:  # has no memory, and what is in it could not be used
@@ -119,7 +118,7 @@ class Watch(TorchDispatchMode):
         found = operation(*host_args, **host_kwargs)
         if operation is aten.copy_.default:
             return args[0]
-        found = _pytree.tree_map_only(Tensor, OnDevice, found) if is_on_device else found
+        found = _each(OnDevice, found) if is_on_device else found
         is_of_args = was_on_device and is_on_device and not is_collective
         return return_and_correct_aliasing(operation, args, kwargs, found) if is_of_args else found
 
@@ -147,6 +146,21 @@ class Watch(TorchDispatchMode):
             ]
             raise DeviceMixError(f"{operation} of {', '.join(kinds)}, at {_place()[0]}")
         return what
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif not isinstance(value, str) and isinstance(value, Iterable):
+            yield from _tensors(value)
+
+
+def _each(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """The same, with tensors changed, in lists and tuples too."""
+    if isinstance(value, Tensor):
+        return change(value)
+    return type(value)([_each(change, part) for part in value]) if isinstance(value, list | tuple) else value
 
 
 def _copy(operation: Any, args: Any, kwargs: Any, is_host: list[bool]) -> str | None:
@@ -186,10 +200,10 @@ def _place() -> tuple[str, bool]:
     where, in_step, between = None, False, False
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        file, function = Path(frame.f_code.co_filename), frame.f_code
-        if where is None and file.is_relative_to(PACKAGE):
-            where = f"{file.relative_to(PACKAGE)}:{function.co_qualname}"
-        in_step |= (file.name, function.co_name) in STEPS
+        function = frame.f_code
+        if where is None and function.co_filename.startswith(PACKAGE):
+            where = f"{function.co_filename.removeprefix(PACKAGE)}:{function.co_qualname}"
+        in_step |= (os.path.basename(function.co_filename), function.co_name) in STEPS
         between |= function.co_name in BETWEEN_STEPS
         frame = frame.f_back
     return where or "lightning", in_step and not between

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from ddn_lightning import (
     Samples,
 )
 from ddn_lightning.callbacks.observations import Observations
+from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.methods.base import ReplayLoss
 
 Distiller = Callable[[], LabelDistiller] | None
@@ -131,6 +133,14 @@ def test_one_of_two_gpus_refuses_nothing_either(method_class: type[ReplayMethod]
     with stand_in_gpu() as watch, two_ranks():
         train(method_class, distiller, strategy=on_the_gpu())
     assert watch.places_in_steps() == WAITS.get(method_class, {}).keys()
+
+
+def test_tasks_that_no_loader_of_ours_has_noted_are_gathered() -> None:
+    share = replace(random_samples(3), global_size=6)
+    whole_of_both = share[torch.arange(3).repeat_interleave(2)]
+    with stand_in_gpu(), two_ranks():
+        whole = ReservoirSampling()._global_batch(share.to(DEVICE), logits=None)
+        assert_equal([whole.labels.cpu(), whole.tasks], [whole_of_both.labels, whole_of_both.tasks])
 
 
 @pytest.mark.parametrize(

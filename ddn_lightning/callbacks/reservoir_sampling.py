@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from ddn_lightning.devices import moved
 from ddn_lightning.distributed import gather_shares, rank_and_world_size
 from ddn_lightning.samples import Samples
 
@@ -59,11 +60,14 @@ class ReservoirSampling(Callback):
             return replace(batch, logits=logits)
 
         def gather(share: Tensor) -> Tensor:
-            return gather_shares(share.to(batch.labels.device), batch.total)
+            return gather_shares(moved(share, batch.labels.device), batch.total)
 
+        tasks = batch.global_tasks
+        if tasks is None and batch.tasks is not None:  # from a loader that is not ours
+            tasks = gather(batch.tasks).cpu()
         return Samples(
             images=gather(batch.images),
             labels=gather(batch.labels),
             logits=None if logits is None else gather(logits),
-            tasks=None if batch.tasks is None else gather(batch.tasks).cpu(),
+            tasks=tasks,
         )
