@@ -7,6 +7,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.devices import moved
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
@@ -70,7 +71,7 @@ class Forgetting(TaskCallback):
     ) -> None:
         """Count a batch."""
         assert batch.tasks is not None
-        self.metric.update(self.stage, outputs, batch.labels, batch.tasks.to(outputs.device))
+        self.metric.update(self.stage, outputs, batch.labels, moved(batch.tasks, outputs.device))
         self.predictions.update(outputs, batch.labels)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.devices import moved
 from ddn_lightning.distributed import local_share
 
 
@@ -56,7 +57,7 @@ class ImageTransform:
 
     def _move_to(self, device: torch.device) -> None:
         if self.scale.device != device:
-            self.scale, self.shift = self.scale.to(device), self.shift.to(device)
+            self.scale, self.shift = moved(self.scale, device), moved(self.shift, device)
 
     def _crop_and_flip(self, images: Tensor, generator: torch.Generator, global_size: int) -> Tensor:
         height, width = images.shape[-2:]
@@ -68,5 +69,5 @@ class ImageTransform:
 
         padded = functional.pad(images, [self.padding] * 4)
         pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]  # (batch, height, width)
-        chosen = pixels.to(images.device, non_blocking=True).flatten(1)[:, None].expand(-1, images.shape[1], -1)
+        chosen = moved(pixels, images.device).flatten(1)[:, None].expand(-1, images.shape[1], -1)
         return padded.flatten(2).gather(2, chosen).view_as(images)

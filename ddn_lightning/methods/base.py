@@ -140,7 +140,8 @@ class ReplayMethod(TaskLearner, ABC):
         if self.distiller is not None:
             self.distiller.update(self, current)
         if self.is_logging_step:
-            self.log("train/loss", value, prog_bar=True)
+            # on the host, as Lightning reads what is on the progress bar after every step from now on
+            self.log("train/loss", value.cpu(), prog_bar=True)
         return {"loss": value, "logits": loss.current_logits.detach()}
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
