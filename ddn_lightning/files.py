@@ -17,7 +17,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Killed at any moment, the old file or the new one is there. If writing fails, the old one is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")  # in the same folder: a rename across devices is a copy
+    partial = partial_path(path)
     try:
         yield partial
         with partial.open("rb") as file:
@@ -25,6 +25,11 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def partial_path(path: Path) -> Path:
+    """Where a file is written until it is complete: in its own folder, as a rename across devices is a copy."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def write_text(path: Path, text: str) -> None:

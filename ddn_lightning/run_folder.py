@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.files import try_lock
+from ddn_lightning.files import partial_path, try_lock
 from ddn_lightning.report.recorded_run import CONFIG_FILE
 
 CHECKPOINTS = "checkpoints"
-LEFT_OVER = {CONFIG_FILE, "hparams.yaml", "metrics.csv", CHECKPOINTS, f"{CHECKPOINTS}/.{LAST}.partial"}
+LEFT_OVER = {CONFIG_FILE, "hparams.yaml", "metrics.csv"}
 TENSORBOARD = "events.out.tfevents."  # how the names of its files begin
 
 
@@ -53,8 +53,7 @@ class RunFolder:
             elif checkpoint is not None and path.resolve() in checkpoint.resolve().parents:
                 break
             elif is_auto and _is_abandoned(path):
-                cls(path).locked().unlock()
-                shutil.rmtree(path)
+                return cls(path, is_new=True).locked().emptied()
             else:
                 raise ConfigurationError(
                     f"name must be new, but {path} exists already: choose another one, delete the folder, or go on "
@@ -67,6 +66,12 @@ class RunFolder:
         self._lock = try_lock(self.path)
         if self._lock is None:
             raise ConfigurationError(f"{self.path} is in use: another process is training this run")
+        return self
+
+    def emptied(self) -> "RunFolder":
+        """Remove what an earlier start has left. The folder itself stays: it may be a link, and is locked."""
+        for entry in self.path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         return self
 
     def unlock(self) -> None:
@@ -96,4 +101,6 @@ def _make(path: Path) -> bool:
 def _is_abandoned(path: Path) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was killed before its first checkpoint."""
     names = [entry.relative_to(path).as_posix() for entry in path.rglob("*")]
-    return all(name in LEFT_OVER or name.startswith(TENSORBOARD) for name in names)
+    written = {CHECKPOINTS, partial_path(Path(CHECKPOINTS, LAST)).as_posix()}
+    written |= LEFT_OVER | {partial_path(Path(name)).as_posix() for name in LEFT_OVER}
+    return all(name in written or name.startswith(TENSORBOARD) for name in names)

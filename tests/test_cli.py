@@ -214,7 +214,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--data.epochs_per_task", "0"], "epochs_per_task must be positive, got 0"),
         (["--data.num_tasks", "3"], "num_tasks must divide the 10 classes of SplitDigits, got 3"),
         (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),
-        (["--trainer.gradient_clip_val", "1"], "not supported for manual optimization"),
+        (["--trainer.gradient_clip_val", "1"], "gradient_clip_val must be left out, got 1"),
         (["--trainer.strategy", "no_such"], "no_such"),
         (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, 'last' or 'auto', got nowhere.ckpt"),
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
@@ -303,10 +303,12 @@ def test_auto_replaces_what_was_killed_before_its_first_checkpoint_and_nothing_e
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").write_text("old")
     (folder / "metrics.csv").write_text("epoch,step,other\n0,1,2\n")
-    (folder / "checkpoints" / ".last.ckpt.partial").write_text("half")
+    halves = ["checkpoints/.last.ckpt.partial", ".config.yaml.partial", ".metrics.csv.partial"]
+    for half in halves:
+        (folder / half).write_text("half")
     assert fit(*auto) == 0
     assert "other" not in (folder / "metrics.csv").read_text()
-    assert not (folder / "checkpoints" / ".last.ckpt.partial").exists()
+    assert not any((folder / half).exists() for half in halves)
     results = ("results.json", "observations.npz")
     for finished in ("accuracy_matrix.csv", "checkpoints/last.ckpt", *results):  # only what is kept below is in the way
         (folder / finished).unlink()
@@ -316,6 +318,32 @@ def test_auto_replaces_what_was_killed_before_its_first_checkpoint_and_nothing_e
         assert (folder / kept).read_text() == "mine"
         (folder / kept).unlink()
     assert fit(*auto) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_killed_in_any_write_before_its_first_checkpoint_a_run_starts_anew() -> None:
+    def killed_in(number: int) -> int:
+        """Exit code of a run that is killed while it forces its n-th file to disk."""
+        child = os.fork()
+        if child == 0:
+            writes = iter(range(1, number))
+            os.fsync = lambda _: next(writes, None) or os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+            os._exit(fit("--name", "mine", "--ckpt_path", "auto"))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    for number in (1, 2):  # config.yaml, metrics.csv
+        assert killed_in(number) == -signal.SIGKILL
+        assert list(Path("runs/mine").glob(".*.partial")), number
+        assert not Path("runs/mine/checkpoints/last.ckpt").exists()
+    assert fit("--name", "mine", "--ckpt_path", "auto") == 0
+
+
+def test_auto_starts_in_an_empty_folder_that_is_a_link() -> None:
+    Path("elsewhere").mkdir()
+    Path("runs").mkdir()
+    Path("runs/mine").symlink_to("../elsewhere")
+    assert fit("--name", "mine", "--ckpt_path", "auto") == 0
+    assert Path("elsewhere/results.json").exists()
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:

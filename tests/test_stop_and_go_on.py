@@ -18,6 +18,7 @@ from every_method import COMBINATIONS
 
 from ddn_lightning import LabelDistiller, ReplayMethod
 from ddn_lightning.cli import main
+from ddn_lightning.stop_signals import STOP_SIGNALS
 
 ROOT = Path(__file__).parents[1]
 SHORT = ["--data.epochs_per_task", "2", "--save_every_n_minutes", "0", "--trainer.enable_progress_bar", "false"]
@@ -45,8 +46,14 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 def started_and_stopped(name: str, number: int, delay: float, *arguments: str, to_all: bool = False) -> str | None:
     """What a run printed that was sent a signal some time after its first checkpoint; None if it was over by then."""
+
+    def saved_at() -> int:
+        last = Path(f"runs/{name}/checkpoints/last.ckpt")
+        return last.stat().st_mtime_ns if last.exists() else 0
+
+    before = saved_at()
     process = start("--name", name, *arguments)
-    while process.poll() is None and not Path(f"runs/{name}/checkpoints/last.ckpt").exists():
+    while process.poll() is None and saved_at() == before:
         time.sleep(0.01)
     time.sleep(delay)
     if process.poll() is None:
@@ -75,7 +82,6 @@ def assert_same_outcome(first: str, second: str) -> None:
     for name in (first, second):
         checkpoint = torch.load(f"runs/{name}/checkpoints/last.ckpt", weights_only=True)
         del checkpoint["callbacks"]["RunRecord"]  # the time it took, and the name
-        del checkpoint["loops"]  # Lightning counts the start of a resumed epoch twice
         checkpoints.append(checkpoint)
         result = json.loads(Path(f"runs/{name}/results.json").read_text())
         del result["seconds"]
@@ -95,23 +101,34 @@ def test_killed_at_a_random_moment_and_resumed_a_run_ends_as_if_undisturbed() ->
     assert_same_outcome("undisturbed", "killed")
 
 
+def test_stopped_on_an_epochs_last_batch_and_once_more_a_run_ends_as_if_undisturbed() -> None:
+    """18 steps are an epoch: resumed there, the next stop used to start its epoch anew, and 4 steps too many."""
+    assert main([*QUICKSTART, "--name", "undisturbed"]) == 0
+    for limit in (["--trainer.max_steps", "18"], ["--trainer.max_steps", "23"], []):
+        assert main([*QUICKSTART, "--name", "stopped", "--ckpt_path", "auto", *limit]) == 0
+    assert_same_outcome("undisturbed", "stopped")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "distiller"), COMBINATIONS)
-def test_four_kills_of_every_method(method: type[ReplayMethod], distiller: type[LabelDistiller] | None) -> None:
+def test_real_stops_in_a_row_of_every_method(
+    method: type[ReplayMethod], distiller: type[LabelDistiller] | None
+) -> None:
     chosen = options(method, distiller)
     undisturbed = start("--name", "undisturbed", *chosen)
     undisturbed.communicate()
     assert undisturbed.returncode == 0
     moments = random.SystemRandom()
-    kills = 0
-    while kills < 4:
-        name, delay = f"killed{kills}", moments.uniform(0, 3)
-        if started_and_stopped(name, signal.SIGKILL, delay, *chosen) is None:
-            continue  # it was done before
-        kills += 1
-        resumed = start("--name", name, "--ckpt_path", "last", *chosen)
+    for name in ("first", "second"):
+        stops = []
+        for _ in range(3):
+            number, delay = moments.choice((signal.SIGKILL, *STOP_SIGNALS)), moments.uniform(0, 1)
+            stops.append((number, delay))
+            if started_and_stopped(name, number, delay, "--ckpt_path", "auto", *chosen) is None:
+                break  # it was done before
+        resumed = start("--name", name, "--ckpt_path", "auto", *chosen)
         _, printed = resumed.communicate()
-        assert resumed.returncode == 0, printed
+        assert resumed.returncode == 0, (stops, printed)
         assert_same_outcome("undisturbed", name)
 
 

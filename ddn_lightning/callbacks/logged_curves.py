@@ -62,9 +62,20 @@ class LoggedCurves(Callback):
 
 def _pending(trainer: Trainer) -> dict[str, float]:
     """The values of a step that is not completed, as Lightning is about to log them."""
-    connector = trainer._logger_connector
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    if progress.completed == progress.processed or not connector.should_update_logs:
+    if progress.completed == progress.processed or not is_logged(trainer):
         return {}
-    values = {name: float(value) for name, value in connector.metrics["log"].items()}
+    values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
     return {**values, "epoch": trainer.current_epoch} if values else {}
+
+
+def is_logged(trainer: Trainer) -> bool:
+    """Whether the step just taken is one whose values are logged."""
+    interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning does not declare it
+    return interval > 0 and (trainer.fit_loop.epoch_loop._batches_that_stepped + 1) % interval == 0
+
+
+def drop_old_values(trainer: Trainer) -> None:
+    """Keep Lightning from logging an earlier step's values anew, as it does in the step that stops training."""
+    if trainer.should_stop and not is_logged(trainer):
+        trainer.fit_loop.epoch_loop._results.reset(fx="training_step")

@@ -146,6 +146,7 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "plugin": None if method.distiller is None else type(method.distiller).__name__,
         "dataset": method.sequence.name,
         "class_names": getattr(method.sequence, "class_names", None),
+        "data": method.sequence.data_record().as_plain(),
         "buffer_size": 0 if method.kept is None else method.kept.buffer_size,
         "versions": {package: version(package) for package in PACKAGES},
     }

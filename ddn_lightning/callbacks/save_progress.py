@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import distributed
 
+from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.files import replacing
@@ -45,6 +46,7 @@ class SaveProgress(Checkpoint):
         self.best_model_path = ""  # what Lightning loads for "best"; there is no better one than the last
         self._stop = StopSignals()
         self._saved_at = time.monotonic()
+        self._was_done: tuple[int, int] | None = None  # when training started, while no batch has been trained on
 
     @property
     def path(self) -> Path:
@@ -61,10 +63,15 @@ class SaveProgress(Checkpoint):
         """Listen from as early as possible."""
         self._take_over_signals(trainer)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
         """Start the clock, and listen: a resumed run has no sanity check."""
         self._saved_at = time.monotonic()
         self._take_over_signals(trainer)
+        self._was_done = _done(trainer, pl_module)
+
+    def on_train_batch_start(self, *_: object) -> None:
+        """From now on, what is done at the end of a task is saved there."""
+        self._was_done = None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
         """Save if it is time to, or if training stops here."""
@@ -88,7 +95,12 @@ class SaveProgress(Checkpoint):
         if stop_signal:
             raise Interrupted(stop_signal, self.path)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+        """Save what a run has made up for that had been stopped after its very last batch."""
+        if self._was_done is not None and self._was_done != _done(trainer, pl_module):
+            self._save(trainer)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave signals to others again."""
         self._stop.stop_listening()
 
@@ -132,3 +144,8 @@ class SaveProgress(Checkpoint):
             raise SavingError(failure)
         self.best_model_path = str(self.path)
         self._saved_at = time.monotonic()
+
+
+def _done(trainer: Trainer, method: "ReplayMethod") -> tuple[int, int]:
+    """How far the work after batches has come: tasks ended, epochs evaluated."""
+    return method.tasks_finished, Forgetting.of(trainer).epochs_evaluated

@@ -15,6 +15,12 @@ class TaskCallback(Callback):
     def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """The last batch of a task is trained on and the method's own work is done; the evaluation comes next."""
 
+    def after_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+        """The same moment, when all callbacks have seen it by :meth:`on_task_end`: for what prepares the next task.
+
+        What is changed here is seen by none of them, in whatever order the callbacks are given.
+        """
+
     def on_task_measured(self, trainer: Trainer, method: "ReplayMethod", task: int, table: dict[str, Tensor]) -> None:
         """The evaluation at a task's end is done; ``table`` is what :class:`PredictionTable` has found."""
 

@@ -66,6 +66,24 @@ class BilevelDistiller(LabelDistiller):
                 "sync_batchnorm: running statistics agree on all devices without it"
             )
 
+    def check(self, method: "ReplayMethod") -> None:
+        """Refuse an optimizer whose steps a virtual step does not resemble."""
+        super().check(method)
+        classifier, *others = method.trainer.optimizers
+        name = type(self).__name__
+        if not isinstance(classifier, torch.optim.SGD):
+            raise ConfigurationError(
+                f"{name} needs SGD as the classifier's optimizer, for its virtual step is one of SGD, got "
+                f"{type(classifier).__name__}"
+            )
+        if len(rates := {float(group["lr"]) for group in classifier.param_groups}) > 1:
+            raise ConfigurationError(f"{name} needs one learning rate for the virtual step, got {sorted(rates)}")
+        if not others:
+            raise ConfigurationError(
+                f"configure_optimizers must return two optimizers with {name}, the classifier's and "
+                "self.distiller.configure_optimizer(), got one"
+            )
+
     def inner_batch(self, method: "ReplayMethod") -> Samples | None:
         """The batch of the virtual step: a draw from the running memory."""
         return method.draw_memory(generator=method.streams[DRAWS])

@@ -40,8 +40,9 @@ class DivergenceGuard(LightningModule):
     """Notes losses on their device, and raises a :class:`DivergenceError` at the next look if one is not finite.
 
     To look is to wait for the device. It happens where that costs little: in steps that are logged, at an epoch's end,
-    after the work at a task's end, and whenever a checkpoint is about to be saved. The last three also look at the
-    weights, so that none that is not finite is ever saved or measured. All ranks look at the same moments and agree.
+    before and after the work at a task's end, before an evaluation, and whenever a checkpoint is about to be saved. The
+    last three also look at the weights, so that none that is not finite is ever saved or measured. All ranks look at
+    the same moments and agree.
     """
 
     task: int
@@ -54,12 +55,6 @@ class DivergenceGuard(LightningModule):
     def current_lr(self) -> float:
         """The learning rate of the training step."""
         raise NotImplementedError
-
-    @property
-    def is_logging_step(self) -> bool:
-        """Whether to log the step just taken: not each, as a call costs half a millisecond."""
-        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return interval > 0 and self.trainer.global_step % interval == 0
 
     def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:
         """Note a loss to be looked at later.
@@ -96,10 +91,18 @@ class DivergenceGuard(LightningModule):
             place = _Place(self.task, self.trainer.global_step, {"lr": self.current_lr})
             self._stop(f"{names[first]} is not finite {place.told('after')}")
 
-    def on_train_batch_end(self, outputs: object, batch: Any, batch_index: int) -> None:
+    def on_fit_start(self) -> None:
+        """Losses of an earlier fit, which may have been broken off, do not count."""
+        self._noted = []
+
+    def on_validation_start(self) -> None:
         """Look before an evaluation."""
-        if self.trainer.is_last_batch:
+        if self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
             self.check_finite()
+
+    def on_train_epoch_end(self) -> None:
+        """Look at least once in an epoch."""
+        self.look_at_losses()
 
     def on_train_end(self) -> None:
         """Look before training counts as done."""

@@ -1,16 +1,20 @@
 """A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
+from ddn_lightning.loop_position import FORMAT, begin_next_epoch, settle
+from ddn_lightning.methods.check_trainer import is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
@@ -62,7 +66,8 @@ class TaskLearner(DivergenceGuard):
         self.tasks_finished = 0  # tasks whose end_task() is done
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
         for name in MATRICES:
-            self.register_buffer(name, torch.full((1, 1), torch.nan))  # not empty: spawned processes cannot share that
+            # not empty: spawned processes cannot share that
+            self.register_buffer(name, torch.full((1, 1), torch.nan, dtype=torch.float32))
         self.register_load_state_dict_pre_hook(_fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
 
     def build_head(self, feature_dim: int) -> nn.Module:
@@ -123,6 +128,11 @@ class TaskLearner(DivergenceGuard):
 
     def setup(self, stage: str) -> None:
         """Get to know the data; for a fit, start the clock and the random streams."""
+        if stage == "fit" and self.tasks_seen and not is_resuming(self.trainer):
+            raise ConfigurationError(
+                f"this {type(self).__name__} has been trained already, up to task {self.tasks_seen}, and a fit begins "
+                "with the first task: make a new method, or pass fit the ckpt_path to go on from"
+            )
         if stage == "predict" and self.transform is not None:
             return
         sequence = self.sequence
@@ -133,8 +143,13 @@ class TaskLearner(DivergenceGuard):
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # Lightning's seed
             self.task, self.tasks_finished = -1, 0
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
+            size = (sequence.num_tasks, sequence.num_tasks)
             for name in MATRICES:
-                setattr(self, name, torch.full((sequence.num_tasks, sequence.num_tasks), torch.nan, device=self.device))
+                setattr(self, name, torch.full(size, torch.nan, device=self.device, dtype=torch.float32))
+
+    def on_train_start(self) -> None:
+        """After a resume at an epoch's end, begin the next epoch."""
+        begin_next_epoch(self.trainer)
 
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
         """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
@@ -145,7 +160,7 @@ class TaskLearner(DivergenceGuard):
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
         """End the task before it is evaluated. Any checkpoint of this batch is written already."""
-        super().on_train_batch_end(outputs, batch, batch_index)
+        drop_old_values(self.trainer)
         if self.sequence.at_task_end:
             self._finish_task()
 
@@ -169,6 +184,22 @@ class TaskLearner(DivergenceGuard):
         """The same as validation."""
         return self.validation_step(batch, batch_index)
 
+    def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: a method is more than a network."""
+        raise ConfigurationError(
+            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use torch.jit.trace(method.network, "
+            "images) or torch.export.export(method.network, (images,)) on normalised images, in evaluation mode"
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move and convert; the matrices are measurements, whose precision never falls with that of the weights."""
+        before = {name: matrix for name in MATRICES if not (matrix := getattr(self, name)).is_meta}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, matrix in before.items():
+            applied = getattr(self, name)
+            setattr(self, name, matrix.to(applied.device, torch.promote_types(matrix.dtype, applied.dtype)))
+        return self
+
     def get_extra_state(self) -> dict[str, int]:
         """The task clock, as part of the weights: with them it comes back from forked processes."""
         return {"task": self.task, "tasks_finished": self.tasks_finished}
@@ -178,9 +209,11 @@ class TaskLearner(DivergenceGuard):
         self.task, self.tasks_finished = state["task"], state["tasks_finished"]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note whose checkpoint this is, and where the random streams are."""
+        """Note whose checkpoint this is, and where the loops and the random streams are."""
         super().on_save_checkpoint(checkpoint)
+        settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
+            "format": FORMAT,
             "method": type(self).__name__,
             "num_classes": self.num_classes,
             "streams": self.streams.state_dict(),
@@ -201,6 +234,8 @@ class TaskLearner(DivergenceGuard):
         self.streams.load_state_dict(record["streams"])
         if self._trainer is not None:
             self.sequence.go_on_from(record["sequence"])
+        if self._trainer is not None and self.trainer.state.fn == "fit" and checkpoint.get("loops"):
+            settle(checkpoint, record.get("format", 1))
 
     def _enter_task(self, task: int) -> None:
         self.task = task
@@ -209,10 +244,12 @@ class TaskLearner(DivergenceGuard):
 
     def _finish_task(self) -> None:
         if self.tasks_finished < self.tasks_seen:
+            self.check_finite()
             self.end_task()
             average_batch_norm(self)
             self.check_finite()
             self._tell_callbacks("on_task_end")
+            self._tell_callbacks("after_task_end")
             self.tasks_finished = self.tasks_seen
 
     def _leave_task(self) -> None:
@@ -251,4 +288,6 @@ def _fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix
     """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
     for name in MATRICES:
         if (saved := state.get(prefix + name)) is not None:
-            setattr(module, name, saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device))
+            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
+            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
+            setattr(module, name, matrix)

@@ -17,6 +17,7 @@ from ddn_lightning.files import write_text
 from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.run_result import RunResult, read_divergence, read_result
+from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.plan import Options, Run, Selection, plan
 from ddn_lightning.reproduce.presets import read_presets
@@ -54,6 +55,7 @@ def reproduce(arguments: Sequence[str]) -> int:
             print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
         return 0
     _check_places(options.runs, settings.output)
+    check_data(runs)
     code = _execute(runs, _executor(settings))
     if code > SOME_FAILED:
         print("the same command goes on from here", file=sys.stderr)

@@ -491,20 +491,6 @@ def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(
     assert resumed.optimizers[1].param_groups[0]["lr"] == 1e-2
 
 
-def test_a_second_fit_has_no_g_old_at_first(make_trainer: Callable[..., Trainer]) -> None:
-    snapshots = []
-
-    class Watch(DataDistillNet):
-        def add_to(self, loss: ReplayLoss, method: ReplayMethod, memory: list[Samples]) -> ReplayLoss:
-            snapshots.append(self.snapshots)
-            return super().add_to(loss, method, memory)
-
-    method = ER(small_net(), num_classes=6, distiller=Watch())
-    for _ in range(2):
-        make_trainer().fit(method, TinySequence(batch_size=12))
-    assert snapshots == [0, 0, 1, 1, 2, 2] * 2
-
-
 def test_coarse_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> None:
     with pytest.raises(
         ConfigurationError, match="precision must be one of 32-true, 64-true, bf16-mixed.*got bf16-true"

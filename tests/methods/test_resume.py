@@ -50,7 +50,7 @@ def logging_to(folder: Path) -> dict[str, Any]:
     return {"logger": CurveLogger(folder.parent, folder.name, version=""), "log_every_n_steps": 2}
 
 
-@pytest.mark.parametrize("how_many", [6, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how_many", [4, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
 def test_resuming_after_any_step_evaluation_or_epoch_changes_nothing(
     fit: Callable[..., ReplayMethod],
