@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from ddn_lightning.bench.command import bench
 from ddn_lightning.command import DDNCommand, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.errors import ConfigurationError, SavingError
+from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
 from ddn_lightning.methods.base import ReplayMethod
 from ddn_lightning.report.command import report
 from ddn_lightning.reproduce.command import reproduce
@@ -31,12 +31,18 @@ EPILOG = (
     "'ddn report --help': a page of runs; 'ddn reproduce --help': all runs of a table of the DDN paper; "
     "'ddn bench --help': what a step costs on this machine"
 )
+DIVERGED = 3  # the exit code
 HERE = ""  # how Python writes the current folder
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: 2 for a mistake in what was asked for."""
+    """Run the command line and return its exit code.
+
+    0: done. 1: a file could not be written, or a run of ``ddn reproduce`` failed. 2: a mistake in what was asked for.
+    3: training diverged; what it had measured and its last good checkpoint are kept. 128 plus the number of a signal:
+    stopped by it.
+    """
     _be_quiet()
     if HERE not in sys.path:
         sys.path.append(HERE)  # one's own der.py, as with python -m; last, so that it hides no installed module
@@ -68,6 +74,8 @@ def main(args: list[str] | None = None) -> int:
             raise
         print(f"error: {mistake}", file=sys.stderr)
         return 2
+    except DivergenceError as error:
+        return _say_what_diverged(error)
     except SIGTERMException:  # before there was anything to save
         return 128 + signal.SIGTERM
     except Interrupted as stop:
@@ -88,6 +96,13 @@ def _be_quiet() -> None:
         logging.getLogger(chatty).setLevel(logging.WARNING)
     for expected in EXPECTED_WARNINGS:
         warnings.filterwarnings("ignore", message=expected)
+
+
+def _say_what_diverged(error: DivergenceError) -> int:
+    if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
+        return 0  # as below
+    print(f"error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+    return DIVERGED
 
 
 def _say_how_to_go_on(stop: Interrupted, args: list[str]) -> int:

@@ -1,6 +1,7 @@
 """LightningCLI for task sequences: run folders, results, resuming, and messages instead of tracebacks."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.progress import TaskProgressBar
@@ -25,7 +27,7 @@ from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.save_progress import LAST, SaveProgress
 from ddn_lightning.cli_messages import readable
 from ddn_lightning.curve_logger import CurveLogger
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, DivergenceError
 from ddn_lightning.resume import last_checkpoint, logged_until, read_checkpoint
 from ddn_lightning.run_folder import CHECKPOINTS, RunFolder
 from ddn_lightning.stop_signals import Interrupted, passing_on
@@ -110,6 +112,7 @@ class DDNCommand(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the run folder with its loggers and results, and the progress bar."""
         config = self.config_init[self.subcommand]
+        self._check_num_classes()
         callbacks: list[Callback] = []
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
@@ -139,6 +142,14 @@ class DDNCommand(LightningCLI):
         except Interrupted as stop:
             stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
             raise
+        except (DivergenceError, ProcessRaisedException) as error:
+            told = error if isinstance(error, DivergenceError) else DivergenceError.told_by(str(error))
+            if told is None:
+                raise
+            if (path / CHECKPOINTS / LAST).is_file():
+                name = os.path.relpath(path, self.config[self.subcommand].runs)
+                told.add_note(f"to go on from the last good checkpoint add --name {shlex.quote(name)} --ckpt_path last")
+            raise told from None
         except SystemExit as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
                 raise KeyboardInterrupt from error
@@ -156,6 +167,13 @@ class DDNCommand(LightningCLI):
         with self._refusals_named():
             self.trainer.test(**kwargs)
 
+    def _check_num_classes(self) -> None:
+        """The method got the data's number of classes, whatever was given: jsonargparse overwrites it silently."""
+        given = self.config[self.subcommand].model.init_args.get("num_classes")
+        found, data = self.datamodule.num_classes, type(self.datamodule).__name__
+        if given not in (None, found):
+            raise ConfigurationError(f"model.num_classes must be left out, or be the {found} of {data}, got {given}")
+
     @contextmanager
     def _no_folder_for_nothing(self) -> Iterator[None]:
         """Remove the new run folder again if training fails before it has begun."""
@@ -172,6 +190,8 @@ class DDNCommand(LightningCLI):
         """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
         try:
             yield
+        except DivergenceError:
+            raise
         except Exception as error:
             frames = [frame for frame, _ in walk_tb(error.__traceback__)]
             path = self.config[self.subcommand].ckpt_path

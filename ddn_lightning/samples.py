@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.devices import moved
+
 
 @dataclass(eq=False)  # not frozen: Lightning's precision plug-ins rebuild a batch field by field
 class Samples:
@@ -22,6 +24,7 @@ class Samples:
         tasks: Task of each image. Stays on the host: it only selects, and asking the device would stall it.
         slots: Where in the memory a draw came from. Stays on the host as well.
         global_size: Size of the whole batch over all ranks; ``None`` when these samples are all of it.
+        global_tasks: Tasks of the whole batch, on the host, if there are other ranks: to gather them would be to wait.
 
     Example:
         >>> samples = Samples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), labels=torch.tensor([5, 5, 8]))
@@ -37,16 +40,23 @@ class Samples:
     tasks: Tensor | None = None
     slots: Tensor | None = None
     global_size: int | None = None
+    global_tasks: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: Tensor | slice) -> "Samples":
-        def select(column: Tensor | None) -> Tensor | None:
-            return None if column is None else column[index]
+        on_device = index if isinstance(index, slice) else moved(index, self.labels.device)
+
+        def select_on_host(column: Tensor | None) -> Tensor | None:
+            return None if column is None else column[index if isinstance(index, slice) else index.to(column.device)]
 
         return Samples(
-            self.images[index], self.labels[index], select(self.logits), select(self.tasks), select(self.slots)
+            self.images[on_device],
+            self.labels[on_device],
+            None if self.logits is None else self.logits[on_device],
+            select_on_host(self.tasks),
+            select_on_host(self.slots),
         )
 
     @property
@@ -58,14 +68,19 @@ class Samples:
         """Mean of one value per sample over the whole batch: this rank's term of it, to be summed over the ranks."""
         return values.sum() / self.total
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Samples":
-        """Move what is computed with; tasks and slots stay on the host."""
-        return replace(
-            self,
-            images=self.images.to(device, non_blocking=non_blocking),
-            labels=self.labels.to(device, non_blocking=non_blocking),
-            logits=None if self.logits is None else self.logits.to(device, non_blocking=non_blocking),
-        )
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> "Samples":
+        """Move what is computed with; tasks and slots stay on the host.
+
+        Args:
+            device: Where to.
+            non_blocking: Whether not to wait for the device. What goes to the host is waited for in any case.
+        """
+
+        def move(column: Tensor) -> Tensor:
+            return moved(column, device) if non_blocking else column.to(device)
+
+        logits = None if self.logits is None else move(self.logits)
+        return replace(self, images=move(self.images), labels=move(self.labels), logits=logits)
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:

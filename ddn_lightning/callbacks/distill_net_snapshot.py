@@ -11,9 +11,12 @@ if TYPE_CHECKING:
 
 
 class DistillNetSnapshot(TaskCallback):
-    """Tells the distiller that a task has ended: Data-Distill-Net then takes its snapshot, G_old <- G."""
+    """Tells the distiller that a task has ended: Data-Distill-Net then takes its snapshot, G_old <- G.
 
-    def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+    Other callbacks have looked at the task's end by then, at the labels that it was trained with.
+    """
+
+    def after_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """Take it."""
         if method.distiller is not None:
             method.distiller.snapshot()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.devices import moved
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
@@ -75,7 +76,7 @@ class Forgetting(TaskCallback):
     ) -> None:
         """Count a batch."""
         assert batch.tasks is not None
-        self.metric.update(self.stage, outputs, batch.labels, batch.tasks.to(outputs.device))
+        self.metric.update(self.stage, outputs, batch.labels, moved(batch.tasks, outputs.device))
         self.predictions.update(outputs, batch.labels)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
@@ -144,10 +145,12 @@ class Forgetting(TaskCallback):
         loader = method.sequence.evaluation_loader(method.tasks_seen)
         number = int(len(loader) * limit) if isinstance(limit, float) else limit
         self.on_validation_start(trainer, method)
-        with evaluating(method), trainer.precision_plugin.val_step_context():
+        with evaluating(method):
             for index, batch in enumerate(islice(loader, number)):
                 batch = batch.to(method.device)
-                self.on_validation_batch_end(trainer, method, method.validation_step(batch, index), batch, index)
+                with trainer.precision_plugin.val_step_context():  # for the network only: metrics keep their precision
+                    scores = method.validation_step(batch, index)
+                self.on_validation_batch_end(trainer, method, scores, batch, index)
         self.epochs_evaluated = epochs
         values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
         row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epochs - 1}  # never -0.0

@@ -24,6 +24,7 @@ MOST_SHOWN = 12
 class Observations(TaskCallback):
     """Keeps what the memory holds, what its soft labels are and what is predicted, in :attr:`observed`.
 
+    The labels are those that the task just ended was trained with: the distiller has not yet taken its snapshot.
     All ranks come to the same; the state is part of the checkpoint. Nothing that is trained, and no random stream, is
     touched: a run is the same with it and without.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.held_samples import check_samples
 from ddn_lightning.checkpoint.progress import BATCHES
+from ddn_lightning.devices import moved
 from ddn_lightning.distributed import gather_shares, rank_and_world_size
 from ddn_lightning.samples import Samples
 
@@ -31,8 +32,8 @@ class ReservoirSampling(Callback):
         """Know the method, which owns the memory."""
         self.method = pl_module
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Bring a memory that was loaded from a checkpoint to the device."""
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Bring a loaded memory to the device, before a task that the checkpoint has left unended is ended."""
         self.method.memory.to(pl_module.device)
 
     def on_train_batch_end(  # type: ignore[override]
@@ -45,7 +46,10 @@ class ReservoirSampling(Callback):
     ) -> None:
         """Offer the batch: raw images, and their outputs before the step if the method stores them."""
         logits = outputs["logits"] if self.method.stores_logits else None
-        slots = self.method.memory.add(self._global_batch(batch, logits))
+        memory = self.method.memory
+        slots = memory.add(self._global_batch(batch, logits))
+        if memory.loss is not None:
+            self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:
             self.method.distiller.forget(slots)
 
@@ -76,11 +80,14 @@ class ReservoirSampling(Callback):
             return replace(batch, logits=logits)
 
         def gather(share: Tensor) -> Tensor:
-            return gather_shares(share.to(batch.labels.device), batch.total)
+            return gather_shares(moved(share, batch.labels.device), batch.total)
 
+        tasks = batch.global_tasks
+        if tasks is None and batch.tasks is not None:  # from a loader that is not ours
+            tasks = gather(batch.tasks).cpu()
         return Samples(
             images=gather(batch.images),
             labels=gather(batch.labels),
             logits=None if logits is None else gather(logits),
-            tasks=None if batch.tasks is None else gather(batch.tasks).cpu(),
+            tasks=tasks,
         )

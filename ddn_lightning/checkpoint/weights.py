@@ -1,27 +1,29 @@
 """Weights and optimizers. Lightning would notice a wrong value in the first step, or never."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from ddn_lightning.callbacks.forgetting import MATRICES
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
 
 REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
+STATISTICS = ("running_var", "num_batches_tracked")  # of BatchNorm, never negative
 GIVEN = ("lr", "momentum", "weight_decay")  # of the classifier: what is given counts, not what was saved
 NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
 PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # their states have their parameters' shape
 
 
-def check_weights(saved: object, own: dict[str, Any], matrices: Sequence[str] = (), is_strict: bool = True) -> None:
+def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
     """Raise unless weights are finite and fit a network.
 
     Args:
         saved: The checkpoint's.
         own: The network's.
-        matrices: Which of them are accuracies in percent, with gaps.
+        is_fit: Whether the accuracy matrices must fit too; in an evaluation they are the checkpoint's.
         is_strict: Whether all have to be there, and no others.
     """
     found = checks.mapping("state_dict", saved)
@@ -29,21 +31,23 @@ def check_weights(saved: object, own: dict[str, Any], matrices: Sequence[str] = 
         missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
         _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
     for name, weight in own.items():
-        if name in found and isinstance(weight, Tensor):
-            _check_weight(name, found[name], weight, name in matrices)
+        if name in found and isinstance(weight, Tensor) and (is_fit or name not in MATRICES):
+            _check_weight(name, found[name], weight)
 
 
-def _check_weight(name: str, saved: object, own: Tensor, is_matrix: bool) -> None:
-    part = f"state_dict/{name}"
+def _check_weight(name: str, saved: object, own: Tensor) -> None:
+    part, dtype = f"state_dict/{name}", None if own.is_floating_point() else own.dtype
     if not isinstance(saved, Tensor) or saved.shape != own.shape:
         _misfit(f"{part} must be of shape {tuple(own.shape)}, got {checks.described(saved)}")
-    is_counted = not own.is_floating_point() and own.dtype != torch.bool
-    least = 0 if is_matrix or is_counted or name.endswith("running_var") else None
-    dtype = None if own.is_floating_point() else own.dtype
-    checks.tensor(part, saved, dtype, own.shape, least, 100 if is_matrix else None, may_be_nan=is_matrix)
+    if name in MATRICES:
+        checks.tensor(part, saved, dtype, own.shape, 0, 100, may_be_nan=True)
+    elif own.isfinite().all():
+        checks.tensor(part, saved, dtype, own.shape, 0 if name.endswith(STATISTICS) else None)
+    elif not saved.is_floating_point():  # a buffer that begins with infinity, such as a mask, may hold what it likes
+        checks.refuse(part, "floating point", saved)
 
 
-def _misfit(reason: str) -> None:
+def _misfit(reason: str) -> NoReturn:
     raise ConfigurationError(f"the checkpoint does not fit: another network or distiller, or damaged ({reason})")
 
 

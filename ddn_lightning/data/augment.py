@@ -1,12 +1,15 @@
 """Augmentation of a whole batch on its device: every image its own crop and flip, then normalisation."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.devices import moved
 from ddn_lightning.distributed import local_share
+from ddn_lightning.errors import ConfigurationError, check_positive
 
 
 class ImageTransform:
@@ -28,6 +31,7 @@ class ImageTransform:
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0, flip: bool = False) -> None:
+        _check_statistics(mean, std)
         self.padding = padding
         self.flip = flip
         # one multiply-add instead of three steps: (x / 255 - mean) / std = x * scale + shift
@@ -56,7 +60,7 @@ class ImageTransform:
 
     def _move_to(self, device: torch.device) -> None:
         if self.scale.device != device:
-            self.scale, self.shift = self.scale.to(device), self.shift.to(device)
+            self.scale, self.shift = moved(self.scale, device), moved(self.shift, device)
 
     def _crop_and_flip(self, images: Tensor, generator: torch.Generator, global_size: int) -> Tensor:
         height, width = images.shape[-2:]
@@ -68,5 +72,17 @@ class ImageTransform:
 
         padded = functional.pad(images, [self.padding] * 4)
         pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]  # (batch, height, width)
-        chosen = pixels.to(images.device, non_blocking=True).flatten(1)[:, None].expand(-1, images.shape[1], -1)
+        chosen = moved(pixels, images.device).flatten(1)[:, None].expand(-1, images.shape[1], -1)
         return padded.flatten(2).gather(2, chosen).view_as(images)
+
+
+def _check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
+    if len(mean) != len(std) or not mean:
+        raise ConfigurationError(
+            f"mean and std must have a number for each channel, got {len(mean)} and {len(std)} numbers"
+        )
+    check_positive(std=min(std))
+    for name, values in (("mean", mean), ("std", std)):
+        if not all(math.isfinite(value) and 0 <= value <= 1 for value in values):
+            hint = ": divide by 255" if all(0 <= value <= 255 for value in values) else ""
+            raise ConfigurationError(f"{name} must be of pixel values in [0, 1], got {list(values)}{hint}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ddn_lightning.distributed import local_share
+from ddn_lightning.distributed import local_share, rank_and_world_size
 from ddn_lightning.samples import Samples
 
 
@@ -35,12 +35,14 @@ class TaskLoader:
         return full + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Samples]:
+        _, world_size = rank_and_world_size()
         self._position, self._resume_at = self._resume_at, 0
         while self._position < len(self):
             start = self._position * self.batch_size
             batch = self.order[start : start + self.batch_size]
             self._position += 1
-            yield replace(self.samples[local_share(batch)], global_size=len(batch))
+            tasks = None if self.samples.tasks is None or world_size == 1 else self.samples.tasks[batch]
+            yield replace(self.samples[local_share(batch)], global_size=len(batch), global_tasks=tasks)
 
     def state_dict(self) -> dict[str, int]:
         """Where in the epoch we are. Lightning saves and restores it for a resume in the middle of an epoch."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddn_lightning.distill.host_check import check_host, rehearsed_logits
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
 from ddn_lightning.samples import Samples
@@ -83,6 +84,10 @@ class LabelDistiller(nn.Module, ABC):
         """Training starts, with an empty memory."""
         self.streams = method.streams
 
+    def check(self, method: "ReplayMethod") -> None:
+        """Refuse a method that it cannot work with. Training is about to start, and the optimizers are there."""
+        check_host(method)
+
     def begin_task(self, is_old_class: Tensor) -> None:
         """A task begins; these are the classes of those before it."""
         self.is_old_class = is_old_class.clone()
@@ -97,15 +102,11 @@ class LabelDistiller(nn.Module, ABC):
         """The method's loss with the soft-label term, where it applies (Eq. 7)."""
         if not memory:
             return loss
-        if loss.rehearsal is None or loss.memory_logits is None:
-            raise ConfigurationError(
-                f"{type(method).__name__} cannot take a distiller: its loss has no labels of memory to soften (it "
-                "returns a ReplayLoss without rehearsal and memory_logits)"
-            )
+        logits = rehearsed_logits(method, loss)
         if self.alpha == 0 or method.tasks_seen < self.apply_from_task:
             return loss
         if self.memory == "running":
-            soft = self._soft_loss(memory[-1], loss.memory_logits)
+            soft = self._soft_loss(memory[-1], logits)
             if self.compose == "replace":
                 return replace(loss, rehearsal=loss.rehearsal_weight * soft)
             return replace(loss, other=loss.other + soft)

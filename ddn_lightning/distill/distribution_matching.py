@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.devices import moved
+
 BLOCKS = 3
 
 
@@ -19,8 +21,9 @@ def random_network(generator: torch.Generator, images: Tensor, width: int) -> li
     for _ in range(blocks):
         bound = (9 * channels) ** -0.5
         weight, bias = torch.empty(width, channels, 3, 3), torch.empty(width)
-        drawn = (t.uniform_(-bound, bound, generator=generator).to(images.device, images.dtype) for t in (weight, bias))
-        layers.append((next(drawn), next(drawn)))
+        for drawn in (weight, bias):
+            drawn.uniform_(-bound, bound, generator=generator)
+        layers.append((moved(weight.to(images.dtype), images.device), moved(bias.to(images.dtype), images.device)))
         channels = width
     return layers
 
@@ -36,6 +39,8 @@ def random_features(images: Tensor, network: Sequence[tuple[Tensor, Tensor]]) ->
 def matching_loss(real: Tensor, real_labels: Tensor, synthetic: Tensor, synthetic_labels: Tensor) -> Tensor:
     """Squared distance between the mean features of real and synthetic samples, summed over the classes in both.
 
+    Labels are best given on the host: how many classes there are is a question that a device would be waited for with.
+
     >>> features, labels = torch.tensor([[0.0], [2.0], [9.0]]), torch.tensor([0, 0, 1])
     >>> matching_loss(features, labels, torch.tensor([[4.0]]), torch.tensor([0]))
     tensor(9.)
@@ -43,7 +48,7 @@ def matching_loss(real: Tensor, real_labels: Tensor, synthetic: Tensor, syntheti
     classes = torch.unique(torch.cat([real_labels, synthetic_labels]))
     means, is_there = [], torch.ones(len(classes), dtype=torch.bool, device=real.device)
     for features, labels in ((real, real_labels), (synthetic, synthetic_labels)):
-        membership = (labels == classes[:, None]).to(features.dtype)  # (classes, samples)
+        membership = moved((labels == classes[:, None]).to(features.dtype), features.device)  # (classes, samples)
         counts = membership.sum(dim=1)
         means.append(membership @ features / counts.clamp_min(1)[:, None])
         is_there = is_there & (counts > 0)

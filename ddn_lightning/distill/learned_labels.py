@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.devices import moved
 from ddn_lightning.distill.bilevel import BilevelDistiller
 from ddn_lightning.distill.distiller import one_hot
 from ddn_lightning.samples import Samples
@@ -43,7 +44,7 @@ class LearnedLabels(BilevelDistiller):
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """The labels of the samples' slots."""
         assert samples.slots is not None
-        learned = self.rows[samples.slots.to(self.rows.device, non_blocking=True)].softmax(dim=1)
+        learned = self.rows[moved(samples.slots, self.rows.device)].softmax(dim=1)
         return (learned + one_hot(samples, probabilities)) / 2
 
     def configure_optimizer(self) -> torch.optim.Optimizer:
@@ -54,7 +55,7 @@ class LearnedLabels(BilevelDistiller):
     def forget(self, slots: Tensor) -> None:
         """Start the rows of these slots anew."""
         with torch.no_grad():
-            self.rows[slots.to(self.rows.device, non_blocking=True)] = 0
+            self.rows[moved(slots, self.rows.device)] = 0
         self.optimizer.forget(slots)
 
 
@@ -105,4 +106,4 @@ class RowAdam(torch.optim.Optimizer):
         """Start the moments of these rows anew."""
         for state in self.state.values():
             for moment in state.values():
-                moment[slots.to(moment.device, non_blocking=True)] = 0
+                moment[moved(slots, moment.device)] = 0

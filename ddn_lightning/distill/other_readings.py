@@ -4,6 +4,7 @@ Each is an override of a few lines, and an example of how to try one's own:
 ``ddn fit ... --model.distiller ddn_lightning.distill.other_readings.WithinMixture``.
 """
 
+import torch
 from torch import Tensor
 
 from ddn_lightning.distill.data_distill_net import DataDistillNet
@@ -23,6 +24,8 @@ class OwnPrediction(LabelDistiller):
     """Half hard label, half the network's own prediction among the classes of earlier tasks: nothing is learned."""
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
-        """What the network thinks already, with the new classes left out."""
+        """What the network thinks already, with the new classes left out; the hard label where nothing is left."""
+        hard = one_hot(samples, probabilities)
         old = probabilities * self.is_old_class
-        return (one_hot(samples, probabilities) + old / old.sum(dim=1, keepdim=True)) / 2
+        total = old.sum(dim=1, keepdim=True)
+        return (hard + torch.where(total > 0, old / total, hard)) / 2

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ddn_lightning.devices import moved
 from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.distributed import local_share
 from ddn_lightning.samples import Samples
@@ -35,7 +36,7 @@ class RandomLabels(LabelDistiller):
         """The hard labels with noise."""
         hard = one_hot(samples, probabilities)
         noise = torch.rand(samples.total, hard.shape[1], generator=self.streams[DRAWS], dtype=hard.dtype)
-        noise = local_share(noise).to(hard.device)
+        noise = moved(local_share(noise), hard.device)
         if self.form == "halves":
             noise = noise / noise.sum(dim=1, keepdim=True)
         return (hard + noise) / (hard + noise).sum(dim=1, keepdim=True)

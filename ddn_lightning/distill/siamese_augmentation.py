@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.devices import moved
+
 Kind = Literal["colour", "crop", "cutout", "flip", "scale", "rotate"]
 SHIFT, HOLE, ZOOM, ANGLE = 0.125, 0.5, 1.2, pi / 12  # of DSA: parts of the image's side, a factor, 15 degrees
 
@@ -40,7 +42,7 @@ class SiameseAugmentation:
             return self._recolour(images)
         if self.kind == "cutout":
             return self._cut_out(images)
-        theta = torch.tensor(self._theta(), device=images.device, dtype=images.dtype)
+        theta = moved(torch.tensor(self._theta(), dtype=images.dtype), images.device)
         grid = functional.affine_grid(theta.expand(len(images), 2, 3), list(images.shape), align_corners=False)
         return functional.grid_sample(images, grid, align_corners=False)
 

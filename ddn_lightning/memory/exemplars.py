@@ -112,7 +112,9 @@ def rank_in_class(labels: Tensor) -> Tensor:
     order = labels.argsort(stable=True)
     by_class = labels[order]
     ranks = torch.empty_like(labels)
-    ranks[order] = torch.arange(len(labels)) - torch.searchsorted(by_class, by_class)  # less the place of the first
+    ranks[order] = torch.arange(len(labels), device=labels.device) - torch.searchsorted(
+        by_class, by_class
+    )  # less the place of the first
     return ranks
 
 

@@ -7,16 +7,18 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.devices import moved
 from ddn_lightning.distill.distribution_matching import matching_loss, random_features, random_network
 from ddn_lightning.distill.siamese_augmentation import SiameseAugmentation
 from ddn_lightning.distributed import take_from_first_rank
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import ConfigurationError, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.exemplars import rank_in_class
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.samples import Samples
 
 MEAN, DEVIATION = 127.5, 64.0  # grey levels, with which pixels are standardised: near enough for any data
 FACTORS = ("left", "right")
+HOST_FIELDS = ("labels", "tasks")  # they select, which happens on the host
 EPSILON = 1e-12  # for images that no gradient reaches
 
 
@@ -63,11 +65,13 @@ class LowRankMemory(Memory):
             matching_width=matching_width,
             matching_batch_size=matching_batch_size,
         )
-        check_not_negative(matching_steps=matching_steps, matching_momentum=matching_momentum)
+        check_not_negative(matching_steps=matching_steps)
+        check_momentum(matching_momentum=matching_momentum)
         self.rank = rank
         self.matching_steps = matching_steps
         self.matching_steps_per_batch = matching_steps_per_batch
         self.matching_lr = matching_lr
+        self.learning_rates = {"matching_lr": matching_lr}
         self.matching_momentum = matching_momentum
         self.matching_width = matching_width
         self.matching_batch_size = matching_batch_size
@@ -79,13 +83,14 @@ class LowRankMemory(Memory):
 
     @property
     def labels(self) -> Tensor:
-        """Classes of the images."""
+        """Classes of the images, on the host."""
         return self._fields["labels"] if self._fields else torch.empty(0, dtype=torch.long)
 
     def __getitem__(self, slots: Tensor) -> Samples:
-        on_device = slots.to(self._fields["labels"].device, non_blocking=True)
-        images = (MEAN + DEVIATION * self._standardised(on_device)).round().clamp(0, 255).to(torch.uint8)
-        return Samples(images, self._fields["labels"][on_device], tasks=self._fields["tasks"][slots], slots=slots)
+        images = self._standardised(moved(slots, self._device))
+        images = (MEAN + DEVIATION * images).round().clamp(0, 255).to(torch.uint8)
+        labels = moved(self._fields["labels"][slots], self._device)
+        return Samples(images, labels, tasks=self._fields["tasks"][slots], slots=slots)
 
     @property
     def image_units(self) -> float:
@@ -113,14 +118,16 @@ class LowRankMemory(Memory):
 
     def add(self, samples: Samples) -> Tensor:
         """Make room for classes not met before, and take matching steps. No slot changes its class."""
-        self._meet(samples)
         assert samples.tasks is not None
+        labels = samples.labels.cpu()
+        self._meet(samples, labels)
         if (task := int(samples.tasks.max())) != self.task:
             self.task, self.steps_taken = task, 0
         real = (samples.images.float() - MEAN) / DEVIATION
-        for _ in range(min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)):
-            self._match(real, samples.labels)
-            self.steps_taken += 1
+        number = min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)
+        losses = [self._match(real, labels) for _ in range(number)]
+        self.steps_taken += len(losses)
+        self.loss = torch.stack(losses).amax() if losses else None
         return torch.empty(0, dtype=torch.long)
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
@@ -131,7 +138,8 @@ class LowRankMemory(Memory):
 
     def to(self, device: torch.device) -> None:
         """Move the factors."""
-        self._fields = {name: field if name == "tasks" else field.to(device) for name, field in self._fields.items()}
+        for name, field in self._fields.items():
+            self._fields[name] = field.cpu() if name in HOST_FIELDS else field.to(device)
 
     def state_dict(self) -> dict[str, Any]:
         """Factors, their momentum, and where in the task's budget we are."""
@@ -177,16 +185,16 @@ class LowRankMemory(Memory):
         for name in ("labels", "tasks"):
             checks.tensor(f"{part}/{name}", contents[name], torch.int64, left.shape[:1], least=0)
 
-    def _meet(self, samples: Samples) -> None:
+    def _meet(self, samples: Samples, labels: Tensor) -> None:
         """Share the memory among all classes, those of a batch included."""
         assert samples.tasks is not None
-        labels = samples.labels.cpu()
-        known = self.labels.cpu()
+        known = self.labels
         new = torch.unique(labels[~torch.isin(labels, known)])
         if not len(new):
             return
         share = self.images_per_class(samples.images.shape, len(torch.unique(known)) + len(new))
-        parts = [{name: field[rank_in_class(known) < share] for name, field in self._fields.items()}]
+        kept = (rank_in_class(known) < share).nonzero().squeeze(1)
+        parts = [{name: field[moved(kept, field.device)] for name, field in self._fields.items()}]
         for label in new.tolist():
             task = int(samples.tasks[labels == label][0])
             parts.append(self._noise(samples.images[:1].expand(share, -1, -1, -1), label, task))
@@ -194,35 +202,42 @@ class LowRankMemory(Memory):
 
     def _noise(self, like: Tensor, label: int, task: int) -> dict[str, Tensor]:
         number, channels, height, width = like.shape
-        left = torch.randn(number, channels, height, self.rank, generator=self.generator).to(like.device)
-        right = torch.randn(number, channels, self.rank, width, generator=self.generator).to(like.device)
+        left = moved(torch.randn(number, channels, height, self.rank, generator=self.generator), like.device)
+        right = moved(torch.randn(number, channels, self.rank, width, generator=self.generator), like.device)
         return {
             "left": left,
             "right": right,
             "left_momentum": torch.zeros_like(left),
             "right_momentum": torch.zeros_like(right),
-            "labels": torch.full((number,), label, device=like.device),
+            "labels": torch.full((number,), label),
             "tasks": torch.full((number,), task),
         }
+
+    @property
+    def _device(self) -> torch.device:
+        return self._fields["left"].device
 
     def _standardised(self, slots: Tensor) -> Tensor:
         return self._fields["left"][slots] @ self._fields["right"][slots]
 
     @torch.enable_grad()
-    def _match(self, real: Tensor, labels: Tensor) -> None:
-        """One step of SGD on the distance between mean features."""
-        eligible = torch.isin(self._fields["labels"], labels).nonzero().squeeze(1).cpu()
+    def _match(self, real: Tensor, labels: Tensor) -> Tensor:
+        """One step of SGD on the distance between mean features; returns the loss, not finite if a factor is not."""
+        eligible = torch.isin(self.labels, labels).nonzero().squeeze(1)
         chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.matching_batch_size]]
-        slots = chosen.to(labels.device)
+        slots = moved(chosen, self._device)
         factors = [self._fields[name][slots].requires_grad_() for name in FACTORS]
         augment = SiameseAugmentation.draw(self.generator)
         network = random_network(self.generator, real, self.matching_width)
         both = torch.cat([augment(real), augment(factors[0] @ factors[1])])
         features = random_features(both, network)
-        loss = matching_loss(features[: len(real)], labels, features[len(real) :], self._fields["labels"][slots])
+        loss = matching_loss(features[: len(real)], labels, features[len(real) :], self.labels[chosen])
         for name, gradient in zip(FACTORS, torch.autograd.grad(loss, factors), strict=True):
             size = gradient.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
             step = self.matching_momentum * self._fields[f"{name}_momentum"][slots] + gradient / (size + EPSILON)
             take_from_first_rank([step])
             self._fields[f"{name}_momentum"][slots] = step
             self._fields[name][slots] -= self.matching_lr * step
+        # bytes show no nan: images of factors that are none would be trained on without a word
+        largest = [self._fields[name].abs().amax() for name in FACTORS]
+        return loss.detach() + 0 * torch.stack(largest).amax()

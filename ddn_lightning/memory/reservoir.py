@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.devices import moved
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.samples import Samples
@@ -49,7 +50,7 @@ class ReservoirBuffer(Memory):
 
     def __getitem__(self, slots: Tensor) -> Samples:
         """What the slots hold, with the slots noted down."""
-        on_device = slots.to(self._device, non_blocking=True)
+        on_device = moved(slots, self._device)
         found = {name: field[slots if name in HOST_FIELDS else on_device] for name, field in self._fields.items()}
         return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
 
@@ -83,7 +84,7 @@ class ReservoirBuffer(Memory):
 
     def overwrite_images(self, slots: Tensor, images: Tensor) -> None:
         """Put other images into slots that are filled; everything else about them stays."""
-        self._fields["images"][slots.to(self._device, non_blocking=True)] = images
+        self._fields["images"][moved(slots, self._device)] = images
 
     def to(self, device: torch.device) -> None:
         """Move the contents, as after loading a checkpoint."""
@@ -135,7 +136,7 @@ class ReservoirBuffer(Memory):
         if given.keys() != self._fields.keys():
             raise ValueError(f"this buffer stores {sorted(self._fields)}, got samples with {sorted(given)}")
         self._widen_logits(given.get("logits"))
-        slots_on_device, rows_on_device = (index.to(self._device, non_blocking=True) for index in (slots, rows))
+        slots_on_device, rows_on_device = (moved(index, self._device) for index in (slots, rows))
         for name, field in self._fields.items():
             if name in HOST_FIELDS:
                 field[slots] = given[name][rows]

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
@@ -19,40 +20,15 @@ from ddn_lightning.checkpoint.resumable import check_resumable
 from ddn_lightning.descent import gradient_of_sum
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir import ReservoirBuffer
+from ddn_lightning.methods.check_trainer import check_schedule, check_trainer
+from ddn_lightning.methods.replay_loss import ReplayLoss as ReplayLoss  # methods import both from here
 from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.samples import Samples, cross_entropy
-
-
-@dataclass(frozen=True)
-class ReplayLoss:
-    """What a step minimises, split so that soft labels can take part in it.
-
-    Args:
-        other: Every term but ``rehearsal``.
-        current_logits: Outputs for the incoming batch.
-        rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
-        memory_logits: The outputs that ``rehearsal`` was computed from, for the last draw from memory.
-        rehearsal_weight: What ``rehearsal`` is of the mean cross-entropy, so that soft labels can take its place.
-        further: More terms, each on a batch of its own. They are computed once the rest is differentiated, so that
-            their graphs take no memory beside it.
-    """
-
-    other: Tensor
-    current_logits: Tensor
-    rehearsal: Tensor | None = None
-    memory_logits: Tensor | None = None
-    rehearsal_weight: float = 1.0
-    further: tuple[Callable[[], Tensor], ...] = ()
-
-    @property
-    def total(self) -> Tensor:
-        """The sum of all terms but the further ones."""
-        return self.other if self.rehearsal is None else self.other + self.rehearsal
 
 
 class ReplayMethod(TaskLearner, ABC):
@@ -69,10 +45,10 @@ class ReplayMethod(TaskLearner, ABC):
         buffer_size: Samples that the memory holds.
         replay_batch_size: Samples drawn from memory per step, over all devices together.
         lr: Learning rate of SGD.
-        momentum: Momentum of SGD; it starts anew with each task.
+        momentum: Momentum of SGD, below 1; it starts anew with each task.
         weight_decay: Weight decay of SGD.
         lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
-        lr_decay: See ``lr_milestones``.
+        lr_decay: See ``lr_milestones``; from 0 to 1.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
         **kwargs: Arguments of :class:`TaskLearner`.
 
@@ -109,7 +85,9 @@ class ReplayMethod(TaskLearner, ABC):
         super().__init__(backbone, num_classes, **kwargs)
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr)
-        check_not_negative(momentum=momentum, weight_decay=weight_decay, lr_decay=lr_decay)
+        check_not_negative(weight_decay=weight_decay, lr_milestones=min(lr_milestones, default=0))
+        check_momentum(momentum=momentum)
+        check_fraction(lr_decay=lr_decay)
         self.automatic_optimization = False
         self.replay_batch_size = replay_batch_size
         self.lr = lr
@@ -161,11 +139,14 @@ class ReplayMethod(TaskLearner, ABC):
         if self.distiller is not None:
             loss = self.distiller.add_to(loss, self, memory)
         value = self._descend(loss)
+        self.note_loss(value)
         self.after_step()
         if self.distiller is not None:
             self.distiller.update(self, current)
         if self.is_logging_step:
-            self.log("train/loss", value, prog_bar=True)
+            self.look_at_losses()
+            # on the host, as Lightning reads what is on the progress bar after every step from now on
+            self.log("train/loss", value.cpu(), prog_bar=True)
         return {"loss": value, "logits": loss.current_logits.detach()}
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
@@ -199,8 +180,9 @@ class ReplayMethod(TaskLearner, ABC):
     def _descend(self, loss: ReplayLoss) -> Tensor:
         """One SGD step; returns the loss over all ranks."""
         optimizer = self.classifier_optimizer
-        for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
-            group.update(lr=self.current_lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        if not self.has_own_optimizer:  # what is given counts, not what a checkpoint has brought along
+            given = {"lr": self.current_lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+            optimizer.param_groups[0].update(given)  # any further group is a callback's
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
         value, gradients = gradient_of_sum([lambda: loss.total, *loss.further], parameters)
@@ -227,20 +209,33 @@ class ReplayMethod(TaskLearner, ABC):
 
     @property
     def current_lr(self) -> float:
-        """The learning rate, decayed at each milestone of the current task."""
+        """The learning rate, decayed at each milestone of the current task; that of one's own optimizer as it is."""
+        if self.has_own_optimizer:
+            lr: float = self.classifier_optimizer.param_groups[0]["lr"]
+            return lr
         epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
         return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """SGD over the classifier, and what the distiller learns with."""
+        """SGD over the classifier, and what the distiller learns with.
+
+        An override is taken as it is: ``lr``, ``momentum`` and ``weight_decay`` are not set on its optimizer.
+        """
         learned = set() if self.distiller is None else set(self.distiller.parameters())
         parameters = [p for p in self.parameters() if p.requires_grad and p not in learned]
         sgd = torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
         optimizers = [sgd, None if self.distiller is None else self.distiller.configure_optimizer()]
         return [optimizer for optimizer in optimizers if optimizer is not None]
 
+    @property
+    def has_own_optimizer(self) -> bool:
+        """Whether :meth:`configure_optimizers` is overridden."""
+        return is_overridden("configure_optimizers", self, parent=ReplayMethod)
+
     def configure_callbacks(self) -> list[Callback]:
-        """What the method cannot do without, unless the user brought their own."""
+        """What the method cannot do without, unless the user brought their own. It is the first hook of all."""
+        if self.trainer.state.fn == "fit":
+            check_trainer(self.trainer)
         needed: list[Callback] = [Forgetting(), RandomState(), LoggedCurves()]
         if self.memory_draws:
             needed.insert(0, ReservoirSampling())
@@ -254,14 +249,15 @@ class ReplayMethod(TaskLearner, ABC):
         super().setup(stage)
         if stage != "fit":
             return
-        if self.trainer.precision == "16-mixed":
-            raise ConfigurationError(
-                "precision must not be 16-mixed, which scales the loss: gradients taken by hand would not be scaled "
-                "back. Use bf16-mixed"
-            )
         self.memory = self.build_memory(seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
             self.distiller.begin_fit(self)
+
+    def on_fit_start(self) -> None:
+        """Refuse what does not go together, now that the optimizers are there."""
+        check_schedule(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
+        if self.distiller is not None:
+            self.distiller.check(self)
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         needed = (Forgetting, RandomState, ReservoirSampling)
@@ -276,7 +272,7 @@ class ReplayMethod(TaskLearner, ABC):
 
     @property
     def classifier_optimizer(self) -> torch.optim.Optimizer:
-        """SGD. Its steps are Lightning's ``global_step``."""
+        """SGD, or one's own. Its steps are Lightning's ``global_step``."""
         optimizers = self.optimizers()
         optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
         assert isinstance(optimizer, torch.optim.Optimizer)

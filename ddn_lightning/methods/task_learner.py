@@ -1,16 +1,16 @@
 """A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ddn_lightning.callbacks.forgetting import MATRICES
 from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
+from ddn_lightning.checkpoint.record import checked_clock, checked_record
 from ddn_lightning.checkpoint.weights import check_weights
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -18,15 +18,16 @@ from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.loop_position import FORMAT, begin_next_epoch, settle
+from ddn_lightning.methods.check_trainer import is_resuming
+from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
 CHECKPOINT_KEY = "ddn_lightning"
-RECORDED = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")  # of the sequence
 
 
-class TaskLearner(LightningModule):
+class TaskLearner(DivergenceGuard):
     """Backbone and head, told when a task begins and ends: everything of a method but its training step.
 
     A new task is noticed at its first batch, and an ended one right after its last batch or, if the run was killed and
@@ -68,7 +69,8 @@ class TaskLearner(LightningModule):
         self.tasks_finished = 0  # tasks whose end_task() is done
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
         for name in MATRICES:
-            self.register_buffer(name, torch.full((1, 1), torch.nan))  # not empty: spawned processes cannot share that
+            # not empty: spawned processes cannot share that
+            self.register_buffer(name, torch.full((1, 1), torch.nan, dtype=torch.float32))
         self.register_load_state_dict_pre_hook(_fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
 
     def build_head(self, feature_dim: int) -> nn.Module:
@@ -129,6 +131,11 @@ class TaskLearner(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Get to know the data; for a fit, start the clock and the random streams."""
+        if stage == "fit" and self.tasks_seen and not is_resuming(self.trainer):
+            raise ConfigurationError(
+                f"this {type(self).__name__} has been trained already, up to task {self.tasks_seen}, and a fit begins "
+                "with the first task: make a new method, or pass fit the ckpt_path to go on from"
+            )
         if stage == "predict" and self.transform is not None:
             return
         sequence = self.sequence
@@ -139,8 +146,9 @@ class TaskLearner(LightningModule):
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # Lightning's seed
             self.task, self.tasks_finished = -1, 0
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
+            size = (sequence.num_tasks, sequence.num_tasks)
             for name in MATRICES:
-                setattr(self, name, torch.full((sequence.num_tasks, sequence.num_tasks), torch.nan, device=self.device))
+                setattr(self, name, torch.full(size, torch.nan, device=self.device, dtype=torch.float32))
 
     def on_train_start(self) -> None:
         """After a resume at an epoch's end, begin the next epoch."""
@@ -161,6 +169,7 @@ class TaskLearner(LightningModule):
 
     def on_train_end(self) -> None:
         """Leave the last task, unless training was stopped within it."""
+        super().on_train_end()
         is_task_done = self.sequence.epochs_done >= self.tasks_seen * self.sequence.epochs_per_task
         if is_task_done and self.trainer.is_last_batch:
             self._leave_task()
@@ -178,18 +187,33 @@ class TaskLearner(LightningModule):
         """The same as validation."""
         return self.validation_step(batch, batch_index)
 
+    def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: a method is more than a network."""
+        raise ConfigurationError(
+            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use torch.jit.trace(method.network, "
+            "images) or torch.export.export(method.network, (images,)) on normalised images, in evaluation mode"
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move and convert; the matrices are measurements, whose precision never falls with that of the weights."""
+        before = {name: matrix for name in MATRICES if not (matrix := getattr(self, name)).is_meta}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, matrix in before.items():
+            applied = getattr(self, name)
+            setattr(self, name, matrix.to(applied.device, torch.promote_types(matrix.dtype, applied.dtype)))
+        return self
+
     def get_extra_state(self) -> dict[str, int]:
         """The task clock, as part of the weights: with them it comes back from forked processes."""
         return {"task": self.task, "tasks_finished": self.tasks_finished}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Set the task clock."""
-        clock = checks.mapping("task clock", state, ("task", "tasks_finished"))
-        task = checks.integer("task", clock["task"], -1, self.num_classes - 1)
-        self.task, self.tasks_finished = task, checks.integer("tasks_finished", clock["tasks_finished"], 0, task + 1)
+        self.task, self.tasks_finished = checked_clock(state, self.num_classes)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note whose checkpoint this is, and where the loops and the random streams are."""
+        super().on_save_checkpoint(checkpoint)
         settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
             "format": FORMAT,
@@ -202,33 +226,18 @@ class TaskLearner(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse what another method saved, or one for another number of classes, and what cannot have been saved."""
-        record = checkpoint.get(CHECKPOINT_KEY)
-        if record is None:
-            raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-        checks.mapping(CHECKPOINT_KEY, record, ("method", "num_classes", "streams", "sequence"))
-        if record["method"] != type(self).__name__:
-            raise ConfigurationError(f"expected a checkpoint of {type(self).__name__}, got one of {record['method']}")
-        if record["num_classes"] != self.num_classes:
-            raise ConfigurationError(
-                f"expected a checkpoint for {self.num_classes} classes, got one for {record['num_classes']}"
-            )
+        record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
         self.streams.load_state_dict(record["streams"])
         if self._trainer is None:
             return
         is_fit = self.trainer.state.fn == "fit"
-        checks.mapping("sequence", record["sequence"], RECORDED)
-        checks.integer("sequence/shuffle_seed", record["sequence"]["shuffle_seed"], most=checks.LARGEST_SEED)
-        self.sequence.go_on_from(record["sequence"])
-        if is_fit and "contents" in record:  # those of format 1 have none
-            check_contents(checkpoint, record["contents"])
-        own = {n: value for n, value in self.state_dict().items() if is_fit or n not in MATRICES}
-        saved = checks.mapping("state_dict", checkpoint.get("state_dict"))
-        saved = {n: value for n, value in saved.items() if is_fit or n not in MATRICES}
-        check_weights(saved, own, MATRICES, self.strict_loading)
         if is_fit:
-            checkpoint_format = checks.integer("format", record.get("format", 1), 1, FORMAT)
-            self._check_training_state(checkpoint, checkpoint_format)
-            settle(checkpoint, checkpoint_format)
+            check_contents(checkpoint, record.get("contents", {}))  # those of format 1 have none
+        self.sequence.go_on_from(record["sequence"])
+        check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
+        if is_fit:
+            self._check_training_state(checkpoint, record["format"])
+            settle(checkpoint, record["format"])
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         """Refuse to train on from what is incomplete or implausible: Lightning would take it over and say nothing."""
@@ -240,9 +249,12 @@ class TaskLearner(LightningModule):
 
     def _finish_task(self) -> None:
         if self.tasks_finished < self.tasks_seen:
+            self.check_finite()
             self.end_task()
             average_batch_norm(self)
+            self.check_finite()
             self._tell_callbacks("on_task_end")
+            self._tell_callbacks("after_task_end")
             self.tasks_finished = self.tasks_seen
 
     def _leave_task(self) -> None:
@@ -281,4 +293,6 @@ def _fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix
     """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
     for name in MATRICES:
         if (saved := state.get(prefix + name)) is not None:
-            setattr(module, name, saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device))
+            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
+            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
+            setattr(module, name, matrix)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.devices import moved
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.samples import Samples
 
@@ -37,8 +38,8 @@ class WholeBufferDistillation(PixelDistillation):
     def _labels(self, samples: Samples) -> Tensor:
         assert samples.slots is not None
         assert samples.tasks is not None
-        is_learned = (samples.tasks < self.task).to(self.device, non_blocking=True)
-        learned = self.soft_labels[samples.slots.to(self.device, non_blocking=True)]
+        is_learned = moved(samples.tasks < self.task, self.device)
+        learned = self.soft_labels[moved(samples.slots, self.device)]
         return torch.where(is_learned[:, None], learned, functional.one_hot(samples.labels, self.num_classes))
 
     def slots_to_learn(self) -> Tensor:

@@ -41,9 +41,10 @@ class PredictionTable(Metric):
             labels: Class of each sample.
         """
         pairs = self.num_classes * labels + scores.argmax(dim=1)
-        self.confusion += pairs.bincount(minlength=self.num_classes**2).view_as(self.confusion)
+        # not by bincount, which looks for the largest first, and waits for the device to say
+        self.confusion.view(-1).index_add_(0, pairs, torch.ones_like(pairs))
         hard = torch.nn.functional.one_hot(labels, self.num_classes).to(self.probability.dtype)
-        # not by index_add_, whose order of summation differs from run to run on a GPU
+        # not by index_add_, which adds in another order in each run on a GPU: of these, the sum depends on it
         self.probability += hard.T @ scores.to(self.probability.dtype).softmax(dim=1)
 
     def compute(self) -> dict[str, Tensor]:

@@ -118,6 +118,8 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
     compared = [run for run in finished if run.results and run.results.method != "Joint"] or finished  # a bound
     best = max(compared, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
     counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    diverged = sum(run.results is not None and run.results.divergence is not None for run in runs)
+    counted += f" ({diverged} diverged)" if diverged else ""
     if best is None or best.results is None:
         return f"{counted}, none of them finished."
     whole = f"{best.results.title} on {best.results.dataset}: ACC {best.results.acc:.2f} %"
@@ -136,6 +138,8 @@ def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
     if not with_figures:
         notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
     headline = f"{run.results.title} on {run.results.dataset}, ACC {acc}"
+    if run.results.divergence is not None:
+        headline = f"{run.results.title} on {run.results.dataset}, diverged"
     if not run.is_finished:
         headline += f" after {run.results.tasks_finished} of {len(run.results.matrix)} tasks"
     return RunDetails(run.name, anchor, headline, rerun_command(run), notes, pictures)

@@ -16,6 +16,7 @@ from torch import Tensor
 from ddn_lightning.config_changes import flat
 from ddn_lightning.report.curve import Curve
 from ddn_lightning.report.observed import Observed, load_observed
+from ddn_lightning.report.run_result import DIVERGED
 
 CONFIG_FILE = "config.yaml"
 RESULTS_FILE = "results.json"
@@ -43,6 +44,7 @@ class Results:
         seconds: What training took.
         versions: Of the packages it was made with.
         class_names: Names of the classes, where the data has any.
+        divergence: Where and how it has diverged, if it has.
     """
 
     method: str
@@ -59,6 +61,7 @@ class Results:
     seconds: float | None
     versions: Mapping[str, str]
     class_names: tuple[str, ...] | None
+    divergence: str | None = None
 
     @property
     def title(self) -> str:
@@ -92,7 +95,9 @@ class RecordedRun:
     def is_finished(self) -> bool:
         """Whether all tasks are learned and measured."""
         results = self.results
-        return results is not None and results.acc is not None and results.tasks_finished == len(results.matrix)
+        if results is None or results.acc is None or results.divergence is not None:
+            return False
+        return results.tasks_finished == len(results.matrix)
 
     def curve(self, name: str) -> Curve:
         """A logged value over training, measured in tasks learned."""
@@ -134,7 +139,9 @@ def read_run(folder: Path) -> RecordedRun:
     if results is not None and observed is not None and len(observed.task_classes) != len(results.matrix):
         problems.append(f"has results of {len(results.matrix)} tasks, but observations of {len(observed.task_classes)}")
         observed = None
-    if results is not None and results.tasks_finished < len(results.matrix):
+    if results is not None and results.divergence is not None:
+        problems.append(f"has diverged: {results.divergence}")
+    elif results is not None and results.tasks_finished < len(results.matrix):
         problems.append(f"has learned {results.tasks_finished} of its {len(results.matrix)} tasks")
     elif results is not None and results.acc is None:
         problems.append("was never evaluated")
@@ -208,4 +215,5 @@ def _results(text: str) -> Results:
         seconds=number("seconds"),
         versions={str(package): str(version) for package, version in dict(results.get("versions", {})).items()},
         class_names=None if names is None else tuple(map(str, names)),
+        divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
     )

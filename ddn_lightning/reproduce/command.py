@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,11 +16,12 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.files import write_text
 from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell
-from ddn_lightning.report.run_result import RunResult, read_result
+from ddn_lightning.report.run_result import RunResult, read_divergence, read_result
+from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.plan import Options, Run, Selection, plan
 from ddn_lightning.reproduce.presets import read_presets
-from ddn_lightning.reproduce.progress import PlanProgress
+from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
 from ddn_lightning.reproduce.tables import TABLES, table
 from ddn_lightning.stop_signals import StopSignals
@@ -29,11 +31,12 @@ SOME_FAILED = 1  # the exit code
 SUFFIXES = {".csv": "csv", ".json": "json"}
 DESCRIPTION = """Execute the runs behind a table of the DDN paper, each as a process of its own, and print mean ± std
 (n) beside the paper's numbers. Finished runs are skipped and killed ones go on, so the same command continues
-what was stopped. Arguments after -- go to every run: ddn reproduce digits -- --trainer.limit_train_batches=2"""
+what was stopped; those that diverged are told and count for nothing. Arguments after -- go to every run:
+ddn reproduce digits -- --trainer.limit_train_batches=2"""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code: 1 if a run failed, 128 plus the signal if it was interrupted."""
+    """Run the command and return its exit code: 1 if a run failed or diverged, 128 plus the signal if interrupted."""
     own, extra = _split(arguments)
     settings = _parser().parse_args(own)
     selection = Selection(*(settings[name] or () for name in ("methods", "datasets", "buffers", "plugins")))
@@ -52,12 +55,14 @@ def reproduce(arguments: Sequence[str]) -> int:
             print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
         return 0
     _check_places(options.runs, settings.output)
+    check_data(runs)
     code = _execute(runs, _executor(settings))
     if code > SOME_FAILED:
         print("the same command goes on from here", file=sys.stderr)
         return code
     name = _format(settings)
-    report = FORMATS[name](compare(targets, _results(runs)))
+    diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
+    report = FORMATS[name](compare(targets, _results(runs), diverged))
     if name == "markdown":  # whoever reads it elsewhere knows where it comes from
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
     if settings.output is None:
@@ -131,7 +136,7 @@ def _execute(runs: Sequence[Run], executor: Executor) -> int:
     print(progress.summary(), file=sys.stderr)
     if stop.received:
         return 128 + stop.received
-    return SOME_FAILED if any(event.state == "failed" for event in progress.events.values()) else 0
+    return SOME_FAILED if any(event.state in BAD for event in progress.events.values()) else 0
 
 
 def _results(runs: Sequence[Run]) -> dict[Cell, list[RunResult | None]]:

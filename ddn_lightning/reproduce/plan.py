@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,22 @@ def plan(targets: Sequence[Target], seeds: Sequence[int], rows: Sequence[PresetR
 def is_available(cell: Cell, configs: Path) -> bool:
     """Whether there is a configuration for the cell's method in this folder, which may be one of the user's own."""
     return (configs / "method" / f"{cell.method}.yaml").is_file()
+
+
+def data_options(run: Run) -> list[str]:
+    """The options of a run that say which data it learns, as pairs; a configuration file counts as what it says."""
+    words = [word for argument in run.arguments for word in argument.split("=", 1 if argument[:2] == "--" else 0)]
+    options: list[str] = []
+    for option, value in pairwise(words):
+        if option in ("-c", "--config"):
+            settings = _load(Path(value)).get("data", {})
+            if "class_path" in settings:
+                options += ["--data", settings["class_path"]]
+            for name, setting in settings.get("init_args", {}).items():
+                options += [f"--data.{name}", json.dumps(setting)]
+        elif option == "--data" or option.startswith("--data."):
+            options += [option, value]
+    return options
 
 
 def _options_of(cell: Cell) -> dict[str, str]:

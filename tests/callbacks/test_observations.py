@@ -107,12 +107,15 @@ def test_a_run_is_the_same_with_and_without(fit: Fit, distiller: Any) -> None:
     assert torch.equal(plain.streams["distiller"].get_state(), method.streams["distiller"].get_state())
 
 
-@pytest.mark.parametrize("checkpoint", ["step3", "step4"])  # 4: the last batch of a task
-def test_resumed_it_has_seen_the_same(fit: Fit, checkpoint: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("checkpoint", "precision"),
+    [("step3", "32-true"), ("step4", "32-true"), ("step12", "bf16-mixed")],  # 4, 12: the last batch of a task
+)
+def test_resumed_it_has_seen_the_same(fit: Fit, checkpoint: str, precision: str, tmp_path: Path) -> None:
     make = lambda: build(ER, DataDistillNet)  # noqa: E731
     saving = {"enable_checkpointing": True, "callbacks": [SaveAlways(tmp_path)]}
-    _, expected = watched(fit, make, **saving)
-    _, found = watched(fit, make, ckpt_path=tmp_path / f"{checkpoint}.ckpt", seed=9)
+    _, expected = watched(fit, make, precision=precision, **saving)
+    _, found = watched(fit, make, precision=precision, ckpt_path=tmp_path / f"{checkpoint}.ckpt", seed=9)
     assert_same(found, expected)
 
 

@@ -21,6 +21,17 @@ def test_batches_come_in_order_and_know_their_global_size() -> None:
     assert [batch.total for batch in batches] == [3, 3, 1]
 
 
+def test_every_rank_knows_the_tasks_of_the_whole_batch() -> None:
+    samples = Samples(torch.zeros(4, 1, 2, 2), torch.arange(4), tasks=torch.tensor([0, 0, 1, 2]))
+    for rank in (0, 1):  # the second has nothing of the last batch
+        with (
+            mock.patch("ddn_lightning.distributed.rank_and_world_size", return_value=(rank, 2)),
+            mock.patch("ddn_lightning.data.loader.rank_and_world_size", return_value=(rank, 2)),
+        ):
+            tasks = [batch.global_tasks for batch in TaskLoader(samples, 3)]
+        assert [whole.tolist() for whole in tasks if whole is not None] == [[0, 0, 1], [2]]
+
+
 def test_drop_last_leaves_out_the_short_batch_only() -> None:
     assert len(TaskLoader(numbered(7), 3, drop_last=True)) == len(list(TaskLoader(numbered(7), 3, drop_last=True))) == 2
     assert len(TaskLoader(numbered(6), 3, drop_last=True)) == 2

@@ -453,16 +453,17 @@ def test_every_update_follows_the_gradient_of_an_unrolled_step(
             drawn.update(outer=super().outer_batch(method, current))
             return drawn["outer"]  # type: ignore[no-any-return]
 
-        def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
             lr = first_lr if drawn["method"].trainer.current_epoch % 2 == 0 else first_lr / 10
             expected = reference(lookahead, drawn["method"].network, self, drawn["inner"], drawn["outer"], lr)
-            super()._descend(value, optimizer)
+            stepped = super()._descend(value, optimizer)
             found = [parameter.grad for parameter in self.generator_net.parameters()]
             error, size = (
                 torch.stack([gradient.norm() for gradient in gradients]).sum().item()
                 for gradients in ([a - b for a, b in zip(found, expected, strict=True)], expected)  # type: ignore[operator]
             )
             errors.append(error / size)
+            return stepped
 
     def make() -> ReplayMethod:
         smooth = small_net()
@@ -488,20 +489,6 @@ def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(
     trainer_after(3, 1e-3).save_checkpoint(tmp_path / "run.ckpt")
     resumed = trainer_after(5, 1e-2, ckpt_path=tmp_path / "run.ckpt")
     assert resumed.optimizers[1].param_groups[0]["lr"] == 1e-2
-
-
-def test_a_second_fit_has_no_g_old_at_first(make_trainer: Callable[..., Trainer]) -> None:
-    snapshots = []
-
-    class Watch(DataDistillNet):
-        def add_to(self, loss: ReplayLoss, method: ReplayMethod, memory: list[Samples]) -> ReplayLoss:
-            snapshots.append(self.snapshots)
-            return super().add_to(loss, method, memory)
-
-    method = ER(small_net(), num_classes=6, distiller=Watch())
-    for _ in range(2):
-        make_trainer().fit(method, TinySequence(batch_size=12))
-    assert snapshots == [0, 0, 1, 1, 2, 2] * 2
 
 
 def test_coarse_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> None:

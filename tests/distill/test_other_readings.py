@@ -1,5 +1,6 @@
 """Labels that were measured and not kept."""
 
+import pytest
 import torch
 
 from ddn_lightning.distill.data_distill_net import DataDistillNet
@@ -25,3 +26,13 @@ def test_the_own_prediction_is_shared_out_among_the_old_classes() -> None:
     distiller.begin_task(torch.tensor([True, True, False, False]))
     labels = distiller.soft_labels(Samples(torch.zeros(1, 1), torch.tensor([1])), torch.tensor([[0.3, 0.1, 0.5, 0.1]]))
     assert torch.allclose(labels, torch.tensor([[0.375, 0.625, 0.0, 0.0]]))  # half of 0.75 and 0.25, half of 0 and 1
+
+
+@pytest.mark.parametrize("is_old", [[False] * 4, [True, False, False, False]])
+def test_a_sample_without_a_prediction_among_old_classes_keeps_its_hard_label(is_old: list[bool]) -> None:
+    """In the first task there are none, and later a softmax may leave exactly nothing to them."""
+    distiller = OwnPrediction(apply_from_task=1, memory="running")
+    distiller.build(4, 10)
+    distiller.begin_task(torch.tensor(is_old))
+    labels = distiller.soft_labels(Samples(torch.zeros(1, 1), torch.tensor([1])), torch.tensor([[0.0, 0.9, 0.1, 0.0]]))
+    assert labels.tolist() == [[0, 1, 0, 0]]

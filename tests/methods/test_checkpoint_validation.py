@@ -28,7 +28,7 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.resume import read_checkpoint
 
 # numbers that nothing else in a checkpoint depends on: another one is as good, and only a digest would tell
-FREE = ("ddn_lightning/streams/seed", "ddn_lightning/sequence/shuffle_seed", "num_batches_tracked")
+FREE = ("ddn_lightning/streams/seed", "ddn_lightning/sequence/shuffle_seed", "num_batches_tracked", "endings")
 
 Make = Callable[[], ReplayMethod]
 
@@ -38,7 +38,7 @@ def sequence() -> TinySequence:
 
 
 def is_free(tampering: Tampering) -> bool:
-    return tampering.name == "out of range" and str(tampering).partition(": ")[0].endswith(FREE)
+    return tampering.name in ("out of range", "negative") and str(tampering).partition(": ")[0].endswith(FREE)
 
 
 def saved_in_the_last_task(fit: Callable[..., ReplayMethod], make: Make, folder: Path) -> tuple[Path, dict[str, Any]]:

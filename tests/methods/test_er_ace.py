@@ -1,7 +1,6 @@
 from collections.abc import Callable
 
 import torch
-from lightning.pytorch import Trainer
 from tiny import TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
@@ -49,14 +48,6 @@ def test_classes_count_as_seen_from_their_first_batch_on(fit: Callable[..., Repl
         assert known == set().union(*labels[:step])
     half_met = [known & {2 * task, 2 * task + 1} for known in met for task in (1, 2)]
     assert any(len(known) == 1 for known in half_met)
-
-
-def test_a_second_fit_meets_its_classes_anew(make_trainer: Callable[..., Trainer]) -> None:
-    method = ERACE(small_net(), num_classes=6)
-    make_trainer().fit(method, TinySequence(batch_size=12))
-    assert method.is_met_class.all()
-    make_trainer(max_steps=1).fit(method, TinySequence(batch_size=12))
-    assert not method.is_met_class[2:].any()
 
 
 def test_there_is_no_replay_in_the_first_task(fit: Callable[..., ReplayMethod]) -> None:

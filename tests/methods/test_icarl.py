@@ -2,7 +2,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from tiny import TinySequence, small_net
 from torch import nn
 from torch.nn import functional
@@ -85,15 +84,6 @@ def test_old_outputs_are_those_of_the_last_tasks_network(fit: Callable[..., Repl
 
     method = fit(lambda: Watch(small_net(), num_classes=6), TinySequence(batch_size=6))
     assert method.tasks_finished == 3
-
-
-def test_a_second_fit_begins_without_exemplars(make_trainer: Callable[..., Trainer]) -> None:
-    method = ICaRL(small_net(), num_classes=6)
-    make_trainer().fit(method, TinySequence(batch_size=12))
-    assert len(method.exemplars)
-    make_trainer(max_steps=1).fit(method, TinySequence(batch_size=12))
-    assert not len(method.exemplars)
-    assert not method.is_old_class.any()
 
 
 def test_a_memory_too_small_for_all_classes_is_refused() -> None:

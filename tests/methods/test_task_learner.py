@@ -17,6 +17,7 @@ from ddn_lightning import (
     ConfigurationError,
     Finetune,
     Forgetting,
+    Observations,
     ReplayLoss,
     ReplayMethod,
     ReservoirSampling,
@@ -301,6 +302,54 @@ def test_bf16_mixed_trains(fit: Callable[..., ReplayMethod]) -> None:
     method = fit(lambda: ER(small_net(), num_classes=6), precision="bf16-mixed")
     assert method.tasks_finished == 3
     assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_accuracies_are_exact_whatever_the_precision(
+    make_trainer: Callable[..., Trainer], tmp_path: Path, precision: Any
+) -> None:
+    """A task has 13 test images: no share of them but none and all is a number that bfloat16 has."""
+    observations = Observations()
+    trainer = make_trainer(precision=precision, callbacks=[observations])
+    method = ER(small_net(), num_classes=6, lr=0.1)
+    trainer.fit(method, TinySequence(per_class=(5, 8) * 3, epochs_per_task=2))
+    assert next(method.parameters()).dtype == (torch.bfloat16 if precision == "bf16-true" else torch.float64)
+    assert observations.observed is not None
+    confusion = observations.observed.confusion
+    assert confusion is not None
+    hits = confusion.diagonal().view(3, 2).sum(1)
+    assert (hits % 13).any()
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    loaded = ER.load_from_checkpoint(tmp_path / "run.ckpt", backbone=small_net())
+    for matrix in (method.accuracy_matrix, loaded.accuracy_matrix):
+        assert matrix.dtype in (torch.float32, torch.float64)
+        assert torch.equal(matrix[-1].float(), 100 * hits / 13)
+    assert loaded.bfloat16().accuracy_matrix.dtype == method.accuracy_matrix.dtype
+
+
+def test_a_checkpoint_whose_matrices_were_rounded_still_loads(
+    make_trainer: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    """Version 0.1 wrote them in the precision of the weights."""
+    trainer = make_trainer()
+    trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    checkpoint = torch.load(tmp_path / "run.ckpt", weights_only=True)
+    matrix = checkpoint["state_dict"]["accuracy_matrix"].bfloat16()
+    checkpoint["state_dict"]["accuracy_matrix"] = matrix
+    torch.save(checkpoint, tmp_path / "old.ckpt")
+    loaded = ER.load_from_checkpoint(tmp_path / "old.ckpt", backbone=small_net())
+    assert loaded.accuracy_matrix.dtype == torch.float32
+    assert torch.equal(loaded.accuracy_matrix.nan_to_num(), matrix.float().nan_to_num())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_exact_accuracies_come_back_from_forked_processes(fit: Callable[..., ReplayMethod]) -> None:
+    arguments: dict[str, Any] = {"precision": "bf16-true", "devices": 2, "strategy": "ddp_fork"}
+    method = fit(lambda: ER(small_net(), num_classes=6), TinySequence(batch_size=12), **arguments)
+    assert method.accuracy_matrix.dtype == torch.float32
+    hits = method.accuracy_matrix[-1].double() * 24 / 100
+    assert torch.allclose(hits, hits.round(), atol=1e-5)
 
 
 def test_callbacks_of_the_user_are_kept(make_trainer: Callable[..., Trainer]) -> None:

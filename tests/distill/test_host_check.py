@@ -1,0 +1,114 @@
+"""A distiller finds out before training whether a method has labels of memory to soften."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from every_method import METHODS, build
+from lightning.pytorch import Callback, Trainer
+from tiny import TinySequence
+
+from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayLoss, ReplayMethod, Samples, cross_entropy
+from ddn_lightning.cli import main
+from ddn_lightning.distill.host_check import _tried_loss, check_host
+
+QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+A_GEM = """
+from dataclasses import replace
+from ddn_lightning import ReplayLoss, ReplayMethod, Samples, cross_entropy
+
+class AGEM(ReplayMethod):
+    replay_from_task = 1
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        loss = self.current_loss(current)
+        return replace(loss, further=(lambda: cross_entropy(self(memory[0].images), memory[0]),))
+"""
+
+
+class WithoutLabels(ReplayMethod):
+    """Like A-GEM, whose gradient on memory is a constraint and no term."""
+
+    replay_from_task = 1
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        return replace(self.current_loss(current), further=(lambda: cross_entropy(self(memory[0].images), memory[0]),))
+
+
+def test_a_method_that_replays_late_is_refused_before_it_trains(make_trainer: Callable[..., Trainer]) -> None:
+    method = build(WithoutLabels, DataDistillNet)
+    with pytest.raises(ConfigurationError, match="WithoutLabels cannot take a distiller: its loss has no labels"):
+        make_trainer().fit(method, TinySequence(batch_size=6))
+    assert method.task == -1
+
+
+def test_the_command_line_leaves_no_folder_of_such_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a_gem_of_a_user.py").write_text(A_GEM)
+    options = ["--model", "a_gem_of_a_user.AGEM", "--model.distiller", "DataDistillNet"]
+    assert main(["fit", "-c", str(QUICKSTART), "--trainer.enable_progress_bar=false", *options]) == 2
+    assert "error: AGEM cannot take a distiller" in capsys.readouterr().err
+    assert not list(Path("runs").glob("*"))
+
+
+class UntrainedError(Exception):
+    """Training stops before it begins."""
+
+
+@pytest.mark.parametrize("host", [method for method in METHODS if method.memory_draws])
+def test_every_host_can_be_tried(make_trainer: Callable[..., Trainer], host: type[ReplayMethod]) -> None:
+    """Otherwise the check would pass whatever the loss is."""
+
+    class Trial(Callback):
+        def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
+            loss = _tried_loss(pl_module)
+            assert loss.memory_logits is not None
+            assert loss.memory_logits.isfinite().all()
+            raise UntrainedError
+
+    with pytest.raises(UntrainedError):
+        make_trainer(callbacks=[Trial()]).fit(build(host, DataDistillNet), TinySequence(batch_size=6))
+
+
+def test_a_loss_that_only_training_can_compute_is_not_refused(fit: Callable[..., ReplayMethod]) -> None:
+    class Late(ER):
+        def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+            assert self.trainer.global_step, "training has not begun"
+            self.log("train/drawn", float(len(memory[0])))
+            return super().loss(current, *memory)
+
+    assert fit(lambda: build(Late, DataDistillNet), log_every_n_steps=1).tasks_finished == 3
+
+
+def test_the_trial_leaves_no_trace(make_trainer: Callable[..., Trainer]) -> None:
+    """Neither in the method nor in its random streams, whatever its loss does."""
+
+    class Clumsy(ER):
+        def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+            self.train()
+            torch.rand(3)
+            torch.rand(3, generator=self.streams["augment"])
+            self.is_seen_class.fill_(True)
+            self.log("train/drawn", 1.0)
+            loss = super().loss(current, *memory)
+            loss.total.backward()
+            tried.append(True)
+            return loss
+
+    class Watch(Clumsy):
+        def on_fit_start(self) -> None:
+            before = {name: value.clone() for name, value in self.state_dict().items() if torch.is_tensor(value)}
+            positions = torch.get_rng_state(), self.streams["augment"].get_state()
+            check_host(self)
+            assert torch.equal(torch.get_rng_state(), positions[0])
+            assert torch.equal(self.streams["augment"].get_state(), positions[1])
+            assert all(torch.equal(before[name].nan_to_num(), self.state_dict()[name].nan_to_num()) for name in before)
+            assert all(parameter.grad is None for parameter in self.parameters())
+            raise UntrainedError
+
+    tried: list[bool] = []
+    with pytest.raises(UntrainedError):
+        make_trainer().fit(build(Watch, DataDistillNet), TinySequence(batch_size=6))
+    assert tried == [True]

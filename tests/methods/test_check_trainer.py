@@ -1,0 +1,247 @@
+"""What a Lightning user may set that a task sequence cannot follow is refused before anything has changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from every_method import SaveAlways, build
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    EarlyStopping,
+    EMAWeightAveraging,
+    GradientAccumulationScheduler,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+)
+from lightning.pytorch.tuner import Tuner
+from tiny import TinySequence, small_net
+
+from ddn_lightning import ER, ERACE, ConfigurationError, DataDistillNet, ICaRL, LabelSmoothing, ReplayMethod
+from ddn_lightning.cli import main
+
+Fit = Callable[..., ReplayMethod]
+MakeTrainer = Callable[..., Trainer]
+QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+
+
+def state_of(method: ReplayMethod) -> dict[str, Any]:
+    """All tensors, and the task clock."""
+    tensors = {name: value.clone() for name, value in method.state_dict().items() if torch.is_tensor(value)}
+    return {**tensors, "clock": (method.task, method.tasks_finished)}
+
+
+def assert_unchanged(method: ReplayMethod, before: dict[str, Any]) -> None:
+    now = state_of(method)
+    assert now.pop("clock") == before["clock"]
+    for name, value in now.items():
+        assert torch.equal(value.nan_to_num(), before[name].nan_to_num()), name
+
+
+@pytest.mark.parametrize(
+    ("callback", "reason"),
+    [
+        (EMAWeightAveraging(), "average what is counted.*CLSER"),
+        (StochasticWeightAveraging(swa_lrs=0.1), "after the last evaluation.*CLSER"),
+        (EarlyStopping(monitor="val/average_accuracy"), "tasks to come never learned: choose epochs_per_task"),
+        (GradientAccumulationScheduler({0: 2}), "raise batch_size"),
+    ],
+)
+def test_callbacks_that_cannot_follow_a_sequence_are_refused(
+    make_trainer: MakeTrainer, callback: Callback, reason: str
+) -> None:
+    method = build(ER)
+    before = state_of(method)
+    with pytest.raises(ConfigurationError, match=f"must not contain {type(callback).__name__}: .*{reason}"):
+        make_trainer(callbacks=[callback]).fit(method, TinySequence())
+    assert_unchanged(method, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"gradient_clip_val": 0.5}, "gradient_clip_val must be left out, got 0.5.*on_before_optimizer_step"),
+        ({"accumulate_grad_batches": 4}, "accumulate_grad_batches must be 1, got 4.*raise batch_size"),
+        ({"check_val_every_n_epoch": 2}, "check_val_every_n_epoch must be left out, got 2.*evaluate_every_n_epochs"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(make_trainer: MakeTrainer, arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        make_trainer(**arguments).fit(build(ER), TinySequence(epochs_per_task=3))
+
+
+def test_an_evaluation_interval_that_is_the_sequences_own_is_taken(fit: Fit) -> None:
+    assert fit(lambda: build(ER), TinySequence(epochs_per_task=2), check_val_every_n_epoch=2).tasks_finished == 3
+
+
+def test_gradients_are_clipped_where_the_refusal_says(fit: Fit) -> None:
+    norms = []
+
+    class Clipped(ER):
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), 1e-3)
+
+        def after_step(self) -> None:
+            gradients = [p.grad.norm() for p in self.parameters() if p.grad is not None]
+            norms.append(torch.stack(gradients).norm().item())
+
+    fit(lambda: build(Clipped), max_steps=3)
+    assert norms == pytest.approx([1e-3] * 3, rel=1e-2)
+
+
+def test_the_tuner_is_refused_and_leaves_everything_as_it_was(make_trainer: MakeTrainer) -> None:
+    method = build(ER, lr=0.07)
+    before = state_of(method)
+    sequence = TinySequence(batch_size=6)
+    with pytest.raises(ConfigurationError, match="must not contain LearningRateFinder: .*compare runs by their lr"):
+        Tuner(make_trainer()).lr_find(method, datamodule=sequence)
+    with pytest.raises(ConfigurationError, match="must not contain BatchSizeFinder: .*choose batch_size"):
+        Tuner(make_trainer()).scale_batch_size(method, datamodule=sequence)
+    assert (method.lr, sequence.batch_size) == (0.07, 6)
+    assert_unchanged(method, before)
+
+
+def test_a_best_model_by_a_monitored_value_is_warned_of(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    checkpoint = ModelCheckpoint(tmp_path, monitor="average_accuracy", mode="max")
+    trainer = make_trainer(callbacks=[checkpoint], enable_checkpointing=True)
+    with pytest.warns(UserWarning, match="monitor='average_accuracy'.*may keep that of task 1 as the best"):
+        trainer.fit(build(ER), TinySequence(batch_size=12))
+
+
+def test_the_command_line_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    stopping = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=train/loss"]
+    assert main(["fit", "-c", str(QUICKSTART), "--trainer.enable_progress_bar=false", *stopping]) == 2
+    assert capsys.readouterr().err.startswith("error: callbacks must not contain EarlyStopping: ")
+    assert not list(Path("runs").glob("*"))
+
+
+@pytest.mark.parametrize("method_class", [ER, ERACE, ICaRL])
+def test_a_second_fit_is_refused_and_leaves_everything_as_it_was(
+    make_trainer: MakeTrainer, method_class: type[ReplayMethod]
+) -> None:
+    method = build(method_class)
+    make_trainer(max_steps=6).fit(method, TinySequence(batch_size=6))  # as after an interruption
+    before, kept, lr = state_of(method), method.kept, method.lr
+    assert kept is not None
+    labels = kept.labels.clone()
+    with pytest.raises(ConfigurationError, match="been trained already, up to task 2.*make a new method.*ckpt_path"):
+        make_trainer().fit(method, TinySequence(batch_size=6))
+    assert_unchanged(method, before)
+    assert method.kept is kept
+    assert torch.equal(kept.labels, labels)
+    assert method.lr == lr
+
+
+def test_a_loaded_method_is_not_trained_anew(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    trainer = make_trainer()
+    trainer.fit(build(ER, backbone=small_net()), TinySequence(batch_size=12))
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    loaded = ER.load_from_checkpoint(tmp_path / "run.ckpt", backbone=small_net())
+    with pytest.raises(ConfigurationError, match="this ER has been trained already, up to task 3"):
+        make_trainer().fit(loaded, TinySequence(batch_size=12))
+
+
+@pytest.mark.parametrize("method_class", [ER, ERACE, ICaRL])
+def test_a_trained_method_goes_back_to_a_checkpoint_and_on_from_it(
+    fit: Fit, make_trainer: MakeTrainer, tmp_path: Path, method_class: type[ReplayMethod]
+) -> None:
+    saving = SaveAlways(tmp_path)
+    method = fit(lambda: build(method_class), enable_checkpointing=True, callbacks=[saving])
+    before = state_of(method)
+    assert method.kept is not None
+    labels = method.kept.labels.clone()
+    make_trainer().fit(method, TinySequence(batch_size=6), ckpt_path=tmp_path / "step6.ckpt")
+    assert_unchanged(method, before)
+    assert torch.equal(method.kept.labels, labels)
+
+
+def test_evaluation_before_training_does_not_count_as_training(make_trainer: MakeTrainer) -> None:
+    method = build(ER)
+    make_trainer().validate(method, TinySequence(), verbose=False)
+    make_trainer().fit(method, TinySequence(batch_size=12))
+    assert method.tasks_finished == 3
+
+
+class OwnAdamW(ER):
+    """As a Lightning user writes it, with groups of their own."""
+
+    def configure_optimizers(self) -> Any:
+        groups = [{"params": self.backbone.parameters(), "lr": 1e-4}, {"params": self.head.parameters()}]
+        return torch.optim.AdamW(groups, lr=2e-3, weight_decay=0.3)
+
+
+def test_what_the_user_configures_is_what_runs(make_trainer: MakeTrainer) -> None:
+    method = build(OwnAdamW)
+    trainer = make_trainer(max_steps=3)
+    trainer.fit(method, TinySequence(batch_size=6))
+    groups = trainer.optimizers[0].param_groups
+    assert [(group["lr"], group["weight_decay"]) for group in groups] == [(1e-4, 0.3), (2e-3, 0.3)]
+    assert all("momentum" not in group for group in groups)
+    assert method.current_lr == 1e-4
+
+
+def test_a_group_that_a_callback_adds_keeps_its_learning_rate(fit: Fit) -> None:
+    rates = []
+
+    class Watch(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            rates.append([group["lr"] for group in trainer.optimizers[0].param_groups])
+
+    finetuning = BackboneFinetuning(
+        unfreeze_backbone_at_epoch=1, backbone_initial_lr=1e-3, lambda_func=lambda epoch: 1.0, train_bn=False
+    )
+    fit(lambda: build(ER, lr=0.05), TinySequence(batch_size=24), callbacks=[finetuning, Watch()])
+    assert rates == [[0.05], [0.05, 1e-3], [0.05, 1e-3]]
+
+
+def sgd_with(**arguments: Any) -> type[ER]:
+    class OwnSGD(ER):
+        def configure_optimizers(self) -> Any:
+            groups = [{"params": self.backbone.parameters()}, {"params": self.head.parameters(), **arguments}]
+            return torch.optim.SGD(groups, lr=0.1)
+
+    return OwnSGD
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        (OwnAdamW, "DataDistillNet needs SGD as the classifier's optimizer, .*virtual step.* got AdamW"),
+        (sgd_with(lr=0.2), r"DataDistillNet needs one learning rate.* got \[0.1, 0.2\]"),
+        (sgd_with(), r"two optimizers with DataDistillNet.* self.distiller.configure_optimizer\(\), got one"),
+    ],
+)
+def test_optimizers_that_a_virtual_step_does_not_resemble_are_refused(
+    make_trainer: MakeTrainer, host: type[ReplayMethod], message: str
+) -> None:
+    method = build(host, DataDistillNet)
+    with pytest.raises(ConfigurationError, match=message):
+        make_trainer().fit(method, TinySequence(batch_size=6))
+    assert method.task == -1
+
+
+def test_labels_that_are_not_learned_go_with_any_optimizer(fit: Fit) -> None:
+    assert fit(lambda: build(OwnAdamW, LabelSmoothing)).tasks_finished == 3
+
+
+def test_milestones_that_nobody_would_follow_are_refused(make_trainer: MakeTrainer) -> None:
+    with pytest.raises(ConfigurationError, match=r"lr_milestones must be left out.*got \(1,\)"):
+        make_trainer().fit(build(OwnAdamW, lr_milestones=[1]), TinySequence())
+
+
+def test_a_scheduler_that_lightning_does_not_step_is_warned_of(make_trainer: MakeTrainer) -> None:
+    class Cosine(ER):
+        def configure_optimizers(self) -> Any:
+            sgd = torch.optim.SGD(self.parameters(), lr=0.1)
+            return [sgd], [torch.optim.lr_scheduler.CosineAnnealingLR(sgd, 10)]
+
+    with pytest.warns(UserWarning, match=r"call self.lr_schedulers\(\).step\(\) in the method's after_step"):
+        make_trainer(max_steps=1).fit(build(Cosine), TinySequence(batch_size=6))
+
+
+def test_torchscript_is_refused_with_what_to_use_instead() -> None:
+    method = build(ER).eval()
+    with pytest.raises(ConfigurationError, match=r"torch.jit.trace\(method.network, images\)"):
+        method.to_torchscript()
