@@ -137,6 +137,7 @@ def run_in_child(make: Callable[[], ReplayMethod], make_trainer: Callable[..., T
     """Its exit code, or minus the number of the signal that ended it."""
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         code = 1
         try:
             run(make, make_trainer, stop)

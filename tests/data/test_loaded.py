@@ -126,7 +126,7 @@ def test_test_images_of_another_size_are_refused() -> None:
         ((numpy.inf,), (0.25,), "mean must be of pixel values in [0, 1], got [inf]"),
         ((numpy.nan,), (0.25,), "mean must be of pixel values in [0, 1], got [nan]"),
         ((-0.5,), (0.25,), "mean must be of pixel values in [0, 1], got [-0.5]"),
-        ((0.5,), (numpy.inf,), "std must be of pixel values in [0, 1], got [inf]"),
+        ((0.5,), (numpy.inf,), "std must be finite, got inf"),
         ((0.5,), (numpy.nan,), "std must be positive, got nan"),
         ((0.5,), (0.0,), "std must be positive, got 0.0"),
         ((0.5, 0.5), (0.25,), "mean and std must have a number for each channel, got 2 and 1 numbers"),
