@@ -1,6 +1,7 @@
-"""Files that are there as a whole or not at all."""
+"""Files that are there as a whole or not at all, and that are read only if they are files."""
 
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,34 +10,66 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
+MOST_BYTES = 2**28  # of a file that is read at once; a run's curves are the largest, some MB
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Write to the path that is given here; only once that is complete does it take the place of the file.
 
-    Killed at any moment, the old file or the new one is there. If writing fails, the old one is.
+    Killed at any moment, the old file or the new one is there. If writing fails, the old one is, and the error names
+    the file: the system does not say which one it had no space for.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")  # in the same folder: a rename across devices is a copy
+    with naming(path):
+        try:
+            yield partial
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())  # before the name points to it, or a power cut may leave an empty file
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add the file to an error of the system that names none."""
     try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())  # before the name points to it, or a power cut may leave an empty file
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, as a whole."""
+    """Write a text file, as a whole, whatever the locale."""
     with replacing(path) as partial:
-        partial.write_text(text, newline="")
+        partial.write_text(text, encoding="utf-8", newline="")
+
+
+def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a file. Anything else of that name is refused at once: a pipe would be waited for forever.
+
+    Raises:
+        ValueError: If it is no regular file, or larger than ``most_bytes``.
+        OSError: If it cannot be read.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("not a regular file")
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"larger than {most_bytes} bytes")
+    return content
 
 
 def try_lock(path: Path) -> int | None:
     """Lock a file or folder for this process, until the descriptor is closed; ``None`` if another one has locked it.
 
-    Without effect on Windows.
+    Processes that inherit the descriptor hold the lock as well. Without effect on Windows.
     """
     if sys.platform == "win32":
         return os.open(os.devnull, os.O_RDONLY)

@@ -3,6 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from ddn_lightning.files import read_regular
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,16 @@ class RunResult:
 def read_result(folder: Path) -> RunResult | None:
     """The result of the run in a folder, or ``None`` unless it has learned all its tasks."""
     try:
-        results = json.loads((folder / "results.json").read_text())
+        results = json.loads(read_regular(folder / "results.json"))
         matrix = results["accuracy_matrix"]
         if results["tasks_finished"] < len(matrix):
             return None
-        return RunResult(results["average_accuracy"], results["forgetting"], tuple(matrix[-1]))
-    except (OSError, ValueError, LookupError, TypeError):  # not there, or not what a run writes
-        return None
+        return RunResult(
+            _number(results["average_accuracy"]), _number(results["forgetting"]), tuple(map(_number, matrix[-1]))
+        )
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
+        return None  # not there, or not what a run writes
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
