@@ -66,7 +66,7 @@ class _CurveWriter(ExperimentWriter):
     def _read(self, rows: int | None = None) -> tuple[list[str], list[dict[str, str]]]:
         if not Path(self.metrics_file_path).is_file():
             return [], []
-        with open(self.metrics_file_path, newline="", errors="replace") as file:
+        with open(self.metrics_file_path, newline="", encoding="utf-8", errors="replace") as file:
             reader = csv.DictReader(file)
             kept = list(islice(reader, rows))
             return list(reader.fieldnames or ()), kept

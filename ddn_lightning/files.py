@@ -2,13 +2,16 @@
 
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ImportError:  # on Windows
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
 
 MOST_BYTES = 2**28  # of a file that is read at once; a run's curves are the largest, some MB
 
@@ -69,14 +72,23 @@ def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 def try_lock(path: Path) -> int | None:
     """Lock a file or folder for this process, until the descriptor is closed; ``None`` if another one has locked it.
 
-    Processes that inherit the descriptor hold the lock as well. Without effect on Windows.
+    Without effect where there are no such locks, as on Windows.
     """
-    if sys.platform == "win32":
+    if not HAS_LOCKS:
         return os.open(os.devnull, os.O_RDONLY)
     descriptor = os.open(path, os.O_RDONLY)
+    if lock_open(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def lock_open(descriptor: int) -> bool:
+    """Lock an open file for this process and all that inherit it; false if another one has locked it."""
+    if not HAS_LOCKS:
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        return False
+    return True

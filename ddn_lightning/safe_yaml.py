@@ -1,9 +1,13 @@
 """YAML whose cost is known before anything is built: aliases can make a few lines stand for billions."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.files import read_regular
 
 MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 100_000  # once every alias is written out
@@ -39,6 +43,23 @@ def load_yaml(text: str) -> Any:
     """
     check_extent(text)
     return yaml.load(text, LOADER)  # noqa: S506  # both are safe loaders
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a configuration file.
+
+    Raises:
+        ConfigurationError: If it is no file, not in UTF-8, empty, or anything but YAML with names and values.
+    """
+    try:
+        settings = load_yaml(read_regular(path, MOST_CHARACTERS).decode())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigurationError(f"{path} must be a configuration file in YAML and UTF-8: {reason}") from error
+    if not isinstance(settings, dict):
+        found = "nothing" if settings is None else f"a {type(settings).__name__}"
+        raise ConfigurationError(f"{path} must hold settings, such as 'seed_everything: 1', got {found}")
+    return settings
 
 
 def check_extent(text: str) -> None:
