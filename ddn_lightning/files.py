@@ -2,9 +2,12 @@
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from ddn_lightning.errors import ConfigurationError
 
 try:
     import fcntl
@@ -67,6 +70,27 @@ def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise ValueError(f"larger than {most_bytes} bytes")
     return content
+
+
+def is_pipe(name: str) -> bool:
+    """Whether a name leads to a pipe; a text that can be no name does not."""
+    try:
+        return stat.S_ISFIFO(os.stat(name).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def check_writable(folder: Path) -> None:
+    """Find out now, not at the first checkpoint, that nothing can be written to a folder; leaves nothing there.
+
+    Raises:
+        ConfigurationError: If nothing can.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigurationError(f"{folder} must be a folder that can be written to: {error.strerror}") from error
 
 
 def try_lock(path: Path) -> int | None:

@@ -53,8 +53,9 @@ class RunFolder:
             elif checkpoint is not None and path.resolve() in checkpoint.resolve().parents:
                 break
             elif is_auto and _is_abandoned(path):
-                cls(path).locked().unlock()
-                shutil.rmtree(path)
+                folder = cls(path, is_new=True).locked()
+                _empty(path)
+                return folder
             else:
                 raise ConfigurationError(
                     f"name must be new, but {path} exists already: choose another one, delete the folder, or go on "
@@ -91,6 +92,15 @@ def _make(path: Path) -> bool:
     except OSError as error:
         raise ConfigurationError(f"name must give a folder that can be made, got {path}: {error}") from error
     return True
+
+
+def _empty(path: Path) -> None:
+    """Remove what is in a folder, but not the folder: it may be a link to one."""
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def _is_abandoned(path: Path) -> bool:
