@@ -13,7 +13,7 @@ from jsonargparse import Namespace
 
 from ddn_lightning.command_parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.files import write_text
+from ddn_lightning.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.run_result import RunResult, read_divergence, read_result
@@ -65,10 +65,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     report = FORMATS[name](compare(targets, _results(runs), diverged))
     if name == "markdown":  # whoever reads it elsewhere knows where it comes from
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
-    if settings.output is None:
-        print(report, end="")
-    else:
-        write_text(Path(settings.output), report)
+    write_output(settings.output or STANDARD_OUTPUT, report)
     return code
 
 
@@ -100,7 +97,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--address", type=str | None, default=None, help="Of the Ray cluster. Default: a local one.")
     parser.add_argument("--dry-run", action="store_true", help="Print the command of each run and do nothing.")
     parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Of the result.")
-    parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result.")
+    parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
     return parser
 
 
@@ -110,8 +107,7 @@ def _check_places(runs: Path, output: str | None) -> None:
         runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"runs must be a folder that can be made, got {runs}: {error}") from error
-    if output is not None and (Path(output).is_dir() or not Path(output).absolute().parent.is_dir()):
-        raise ConfigurationError(f"output must be a file in an existing folder, got {output}")
+    check_output(output or STANDARD_OUTPUT)
 
 
 def _executor(settings: Namespace) -> Executor:

@@ -1,6 +1,5 @@
 """Runs of a plan as processes of their own, several at a time; what is finished is skipped, what was killed goes on."""
 
-import fcntl
 import os
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import check_positive
+from ddn_lightning.files import lock_open
 from ddn_lightning.report.run_result import read_divergence, read_result
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.run_folder import CHECKPOINTS
@@ -109,7 +109,7 @@ class ProcessExecutor:
                 yield event
                 continue
             with open_log(run) as log:
-                if not _lock(log):
+                if not lock_open(log.fileno()):
                     waiting.append(run)
                     yield Event(run, "elsewhere")
                 elif (event := ended_before(run)) is not None:  # by now
@@ -170,22 +170,13 @@ def can_resume(folder: Path) -> bool:
     return not is_ended and (folder / CHECKPOINTS / LAST).is_file()
 
 
-def _lock(log: BinaryIO) -> bool:
-    """Lock an open file for this process and all that inherit it; false if another one has."""
-    try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _outcome(job: _Job) -> Event:
     seconds = time.monotonic() - job.started
     if job.process.returncode == 0 and read_result(job.run.folder):
         return Event(job.run, "finished", seconds)
     if (reason := read_divergence(job.run.folder)) is not None:
         return Event(job.run, "diverged", seconds, reason)
-    lines = log_of(job.run).read_text(errors="replace").strip().splitlines()
+    lines = log_of(job.run).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     errors = [line for line in lines if line.startswith("error: ")]  # a tip may follow
     return Event(job.run, "failed", seconds, (errors or lines)[-1])
 

@@ -8,11 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
+from ddn_lightning.safe_yaml import read_settings
 
 PAPER_RUNS = {"online": 10, "offline": 3}  # DDN paper, section 6.1
 DATA_FOLDER = "data"  # where the shipped configurations look for datasets
@@ -179,10 +178,9 @@ def _root(settings: Mapping[str, Any], folder: Path | None) -> list[str]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not path.exists():
         raise ConfigurationError(f"expected the configuration file {path}, which is not there")
-    settings: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return settings
+    return read_settings(path)
 
 
 def _fingerprint(settings: object) -> str:
