@@ -17,7 +17,8 @@ from ddn_lightning.report.figures.style import INK, as_svg
 from ddn_lightning.report.page_tables import has_paper, results_table, seeds_table, settings_tables
 from ddn_lightning.report.recorded_run import CONFIG_FILE, RecordedRun
 
-MOST_DETAILED = 12  # runs whose own figures are on the page; it would take too long to load with hundreds
+MOST_DETAILED = 12  # runs that are all on the page with their own figures
+FEW_DETAILED = 5  # of more runs, so many are: a page of hundreds is there to compare them, within seconds
 WIDE = 9.0  # inches, from which on a figure is not shrunk to a phone's width but scrolled
 PIXELS_PER_INCH = 96  # of CSS
 FIGURE_STYLE = (
@@ -77,6 +78,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
     finished = [run for run in runs if run.is_finished]
     broken = [run for run in runs if not run.is_finished or run.problems]
     described = [run for run in runs if run.results is not None]
+    detailed = len(described) if len(described) <= MOST_DETAILED else FEW_DETAILED
     anchors = {run.name: f"run-{number}" for number, run in enumerate(described, start=1)}
     environment = Environment(
         loader=PackageLoader("ddn_lightning.report", "page_parts"),
@@ -101,8 +103,8 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         broken=broken,
         comparing=comparing,
         comparing_problem=comparing_problem,
-        details=[_details(run, anchors[run.name], n < MOST_DETAILED) for n, run in enumerate(described)],
-        most_detailed=MOST_DETAILED,
+        details=[_details(run, anchors[run.name], n < detailed) for n, run in enumerate(described)],
+        detailed=detailed,
         settings=settings_tables(described) if described else [],
         made_by=made_by,
         version=version("ddn-lightning"),

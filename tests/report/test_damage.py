@@ -138,7 +138,8 @@ def test_what_cannot_be_drawn_of_one_run_is_drawn_of_the_others(
         return Curve([], [])
 
     monkeypatch.setattr(of_runs, "entropy_curve", too_large_for_the_bad_one)
-    monkeypatch.setattr("ddn_lightning.report.page.MOST_DETAILED", 0)
+    for name in ("MOST_DETAILED", "FEW_DETAILED"):
+        monkeypatch.setattr(f"ddn_lightning.report.page.{name}", 0)
     runs = [read_run(copy_of(recorded_runs / "er", name)) for name in ("one", "two")]
     bad = copy_of(recorded_runs / "er", "bad")
     flip_byte_66(bad / "observations.npz")
