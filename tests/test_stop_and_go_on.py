@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from every_method import COMBINATIONS
+from outcome import difference
 
 from ddn_lightning import LabelDistiller, ReplayMethod
 from ddn_lightning.cli import main
@@ -61,20 +61,6 @@ def started_and_stopped(name: str, number: int, delay: float, *arguments: str, t
     _, printed = process.communicate()
     assert process.returncode in (0, -signal.SIGKILL, 128 + number), printed
     return None if process.returncode == 0 else printed
-
-
-def difference(first: Any, second: Any, where: str = "") -> str | None:
-    """Where two checkpoints differ, if they do."""
-    if isinstance(first, torch.Tensor):
-        same = first.dtype == second.dtype and torch.equal(first.nan_to_num(-1.5), second.nan_to_num(-1.5))
-        return None if same else where
-    if isinstance(first, dict | list | tuple):
-        if type(first) is not type(second) or len(first) != len(second):
-            return where
-        keys = first if isinstance(first, dict) else range(len(first))
-        found = (difference(first[key], second[key], f"{where}/{key}") for key in keys)
-        return next((place for place in found if place is not None), None)
-    return None if first == second else where
 
 
 def assert_same_outcome(first: str, second: str) -> None:
