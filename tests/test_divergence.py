@@ -292,3 +292,13 @@ def test_with_several_devices_the_command_says_the_same(strategy: str) -> None:
     assert error == f"error: {outcome('run')['reason']}"
     assert "Traceback" not in ended.stderr
     assert outcome("run")["status"] == "diverged"
+
+
+def test_a_loss_that_a_broken_off_fit_has_noted_does_not_end_the_next(make_trainer: Callable[..., Trainer]) -> None:
+    method = build(ER)
+    make_trainer(max_steps=3, enable_checkpointing=True, callbacks=[SaveProgress()]).fit(
+        method, TinySequence(batch_size=6)
+    )
+    method.note_loss(torch.tensor(torch.nan))  # and then the fit is broken off
+    make_trainer().fit(method, TinySequence(batch_size=6), ckpt_path="checkpoints/last.ckpt")
+    assert method.tasks_finished == 3

@@ -255,6 +255,7 @@ class ReplayMethod(TaskLearner, ABC):
 
     def on_fit_start(self) -> None:
         """Refuse what does not go together, now that the optimizers are there."""
+        super().on_fit_start()
         check_schedule(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
         if self.distiller is not None:
             self.distiller.check(self)
