@@ -104,6 +104,8 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "forgetting_definition": {"over": forgetting.over, "reference": forgetting.reference},
         "accuracy_matrix": _plain(method.accuracy_matrix),
         "task_il_matrix": _plain(method.task_il_matrix),
+        "statistics": forgetting.statistics_of(method),
+        **_calibrated(method, forgetting),
         "tasks_finished": method.tasks_finished,
         "seed": method.streams.seed,
         "method": type(method).__name__,
@@ -115,6 +117,16 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
     }
 
 
+def _calibrated(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
+    """The results with calibrated statistics, where they were measured besides the others."""
+    if forgetting.statistics_of(method) != "both":
+        return {}
+    measured = forgetting.summary(method.calibrated_accuracy_matrix)
+    summary = {f"calibrated_{name}": round(float(value), 4) for name, value in measured.items()}
+    empty = dict.fromkeys(("calibrated_average_accuracy", "calibrated_forgetting"))
+    return {**empty, **summary, "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix)}
+
+
 def _plain(matrix: Tensor) -> list[list[float | None]]:
     return [[None if value != value else round(value, 4) for value in row] for row in matrix.tolist()]
 
@@ -124,7 +136,11 @@ def _table(method: ReplayMethod, forgetting: Forgetting) -> Table:
     matrix = method.accuracy_matrix
     name = type(method).__name__
     plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
-    table = Table(title=f"{name}{plugin} on {method.sequence.name}: accuracy (%) after each task")
+    how = " with calibrated BatchNorm statistics" if forgetting.statistics_of(method) == "memory" else ""
+    table = Table(title=f"{name}{plugin} on {method.sequence.name}: accuracy (%) after each task{how}")
+    if found := forgetting.summary(method.calibrated_accuracy_matrix):
+        acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
+        table.caption = f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}"
     table.add_column("learned")
     for column in (*(f"task {task + 1}" for task in range(len(matrix))), "ACC", "FM"):
         table.add_column(column, justify="right")

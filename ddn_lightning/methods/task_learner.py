@@ -21,7 +21,7 @@ from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
 CHECKPOINT_KEY = "ddn_lightning"
-MATRICES = ("accuracy_matrix", "task_il_matrix")
+MATRICES = ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix")
 
 
 class TaskLearner(LightningModule):
@@ -39,6 +39,7 @@ class TaskLearner(LightningModule):
 
     accuracy_matrix: Tensor
     task_il_matrix: Tensor
+    calibrated_accuracy_matrix: Tensor  # measured with BatchNorm statistics of the memory
     is_seen_class: Tensor
 
     def __init__(
@@ -282,6 +283,8 @@ class TaskLearner(LightningModule):
 
 def _fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
     """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
+    if (measured := state.get(prefix + "accuracy_matrix")) is not None:  # version 0.1 had no calibrated ones
+        state.setdefault(prefix + "calibrated_accuracy_matrix", torch.full_like(measured, torch.nan))
     for name in MATRICES:
         if (saved := state.get(prefix + name)) is not None:
             dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
