@@ -162,16 +162,19 @@ class CalibratedLearner(TaskLearner, ABC):
     def on_train_end(self) -> None:
         """Leave a model with calibrated statistics, if they are what it was evaluated with."""
         super().on_train_end()
-        self._calibrate(self._buffers_to_hand_out())
+        if (measuring := self._measuring) is not None:
+            self._calibrate(measuring.calibrated_buffers(self))
 
     def on_fit_end(self) -> None:
         """The same where nothing was left to train."""
-        self._calibrate(self._carried)
+        if self._measuring is not None:
+            self._calibrate(self._carried)
 
-    def _buffers_to_hand_out(self) -> Buffers:
+    @property
+    def _measuring(self) -> Forgetting | None:
+        """The callback that evaluates with calibrated statistics, if there is one."""
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-        measuring = [c for c in callbacks if isinstance(c, Forgetting) and c.statistics != "running"]
-        return measuring[0].calibrated_buffers(self) if measuring else {}
+        return next((c for c in callbacks if isinstance(c, Forgetting) and c.statistics != "running"), None)
 
     def get_extra_state(self) -> dict[str, Any]:
         """With the calibrated statistics among the weights, the running ones come along."""
@@ -190,7 +193,7 @@ class CalibratedLearner(TaskLearner, ABC):
         if running := state[EXTRA_STATE].pop(RUNNING, None):
             record[CALIBRATED] = {name: state[name].clone() for name in running}
             state.update(running)
-        elif buffers := self._buffers_to_hand_out():
+        elif self._measuring is not None and (buffers := self._measuring.calibrated_buffers(self)):
             record[CALIBRATED] = buffers
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """With calibrated statistics a method is evaluated otherwise, and trained exactly as without."""
 
 import copy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from every_method import METHODS, SaveAlways, build
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from test_resume import assert_equal, outcome, sequence
+from test_resume import assert_equal, logging_to, outcome, sequence
 from tiny import DropoutNet, TinySequence, small_net
 from torch import Tensor, nn
 
@@ -156,16 +157,22 @@ def test_resuming_anywhere_changes_nothing(
     how_many: int | None,
     tmp_path: Path,
 ) -> None:
-    def run(**arguments: Any) -> dict[str, Any]:
-        callbacks = [Forgetting(statistics=mode, calibration_batch_size=4), *arguments.pop("callbacks", ())]
-        return outcome(fit(lambda: build(method_class, momentum=0.9), sequence(), callbacks=callbacks, **arguments))
+    def run(folder: Path, *callbacks: Callback, **arguments: Any) -> dict[str, Any]:
+        arguments["callbacks"] = [Forgetting(statistics=mode, calibration_batch_size=4), *callbacks]
+        arguments |= logging_to(folder)
+        return outcome(fit(lambda: build(method_class, momentum=0.9), sequence(), **arguments))
 
-    expected = run(enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
+    expected = run(tmp_path / "whole", SaveAlways(tmp_path), enable_checkpointing=True)
+    curves = (tmp_path / "whole" / "metrics.csv").read_text()
+    assert ("val/calibrated/average_accuracy" in curves) == (mode == "both")
     ends = ["step4", "step20", "epoch5", "evaluated2"]
     checkpoints = sorted(tmp_path.glob("*.ckpt"), key=lambda checkpoint: checkpoint.stem not in ends)
     for checkpoint in checkpoints[:how_many]:
         torch.load(checkpoint, weights_only=True)
-        resumed = run(ckpt_path=checkpoint, seed=99)
+        folder = tmp_path / checkpoint.stem
+        shutil.copytree(tmp_path / "whole", folder)
+        resumed = run(folder, ckpt_path=checkpoint, seed=99)
+        assert (folder / "metrics.csv").read_text() == curves, checkpoint.name
         if checkpoint.stem == "epoch5":  # nothing is left to train, so nothing is drawn any more
             resumed["random"] = expected["random"]
         assert_equal(resumed, expected, checkpoint.name)
