@@ -58,7 +58,6 @@ class CalibratedLearner(TaskLearner, ABC):
         self.extra_draw_moves_statistics = extra_draw_moves_statistics
         self.is_replaying = False  # whether memory takes part in the current step
         self.running_buffers: Buffers | None = None  # those of training, while the calibrated ones are in their place
-        self._carried: Buffers = {}  # the calibrated ones of the checkpoint that training goes on from
         self._at_rest: set[str] = set()
 
     @property
@@ -140,11 +139,6 @@ class CalibratedLearner(TaskLearner, ABC):
         self.running_buffers = None
         return buffers
 
-    def on_train_start(self) -> None:
-        """From here on, what a checkpoint has brought along is out of date."""
-        super().on_train_start()
-        self._carried = {}
-
     def on_validation_model_eval(self) -> None:
         """Note which layers a user keeps in evaluation mode, before all of them are."""
         self._note_layers_at_rest()
@@ -164,11 +158,6 @@ class CalibratedLearner(TaskLearner, ABC):
         super().on_train_end()
         if (measuring := self._measuring) is not None:
             self._calibrate(measuring.calibrated_buffers(self))
-
-    def on_fit_end(self) -> None:
-        """The same where nothing was left to train."""
-        if self._measuring is not None:
-            self._calibrate(self._carried)
 
     @property
     def _measuring(self) -> Forgetting | None:
@@ -199,10 +188,9 @@ class CalibratedLearner(TaskLearner, ABC):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the calibrated statistics of a checkpoint, unless it is to train on from."""
         super().on_load_checkpoint(checkpoint)
-        buffers = checkpoint[CHECKPOINT_KEY].get(CALIBRATED, {})
-        if self._trainer is not None and self.trainer.state.fn == "fit":
-            self._carried = buffers
-        elif buffers:
+        buffers = checkpoint[CHECKPOINT_KEY].get(CALIBRATED)
+        is_fit = self._trainer is not None and self.trainer.state.fn == "fit"
+        if buffers and not is_fit:
             state = checkpoint["state_dict"]
             state[EXTRA_STATE] = {**state[EXTRA_STATE], RUNNING: {name: state[name] for name in buffers}}
             state.update(buffers)
