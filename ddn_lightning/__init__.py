@@ -25,7 +25,7 @@ from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distill.label_smoothing import LabelSmoothing
 from ddn_lightning.distill.learned_labels import LearnedLabels
 from ddn_lightning.distill.random_labels import RandomLabels
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, DivergenceError
 from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.low_rank import LowRankMemory
 from ddn_lightning.memory.memory import Memory
@@ -67,6 +67,7 @@ __all__ = [
     "DERPlusPlus",
     "DataDistillNet",
     "DistillNetSnapshot",
+    "DivergenceError",
     "ExemplarMethod",
     "ExemplarSet",
     "Finetune",

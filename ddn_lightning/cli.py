@@ -1,7 +1,10 @@
 """The ``ddn`` command: what it runs, and its exit codes."""
 
+import contextlib
 import errno
+import io
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -12,9 +15,11 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ddn_lightning.bench.command import bench
-from ddn_lightning.command import DDNCommand, DDNParser
+from ddn_lightning.command import DDNCommand
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.errors import ConfigurationError, SavingError
+from ddn_lightning.ddn_parser import DDNParser
+from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
+from ddn_lightning.lost_process import loss_of_a_process
 from ddn_lightning.methods.base import ReplayMethod
 from ddn_lightning.report.command import report
 from ddn_lightning.reproduce.command import reproduce
@@ -31,23 +36,57 @@ EPILOG = (
     "'ddn report --help': a page of runs; 'ddn reproduce --help': all runs of a table of the DDN paper; "
     "'ddn bench --help': what a step costs on this machine"
 )
+DIVERGED = 3  # the exit code
 HERE = ""  # how Python writes the current folder
+BROKEN_PIPE = 13  # SIGPIPE, which Windows does not have
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: 2 for a mistake in what was asked for."""
+    """Run the command line and return its exit code.
+
+    0: done. 1: a file could not be written, or a run of ``ddn reproduce`` failed. 2: a mistake in what was asked for.
+    3: training diverged; what it had measured and its last good checkpoint are kept. 128 plus the number of a signal:
+    stopped by it.
+    """
     _be_quiet()
+    _print_whatever_the_locale()
     if HERE not in sys.path:
         sys.path.append(HERE)  # one's own der.py, as with python -m; last, so that it hides no installed module
     arguments = sys.argv[1:] if args is None else args
     try:
-        if arguments[:1] == ["reproduce"]:
-            return reproduce(arguments[1:])
-        if arguments[:1] == ["report"]:
-            return report(arguments[1:])
-        if arguments[:1] == ["bench"]:
-            return bench(arguments[1:])
+        return _run(arguments, args)
+    except (ValueError, MisconfigurationException) as error:
+        mistake = _mistake_behind(error)
+        if mistake is None:
+            raise
+        return _say(f"error: {mistake}", 2)
+    except DivergenceError as error:
+        return _say_what_diverged(error)
+    except SIGTERMException:  # before there was anything to save
+        return 128 + signal.SIGTERM
+    except Interrupted as stop:
+        return _say_how_to_go_on(stop, arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return _end_quietly()
+    except OSError as error:
+        is_saving = isinstance(error, SavingError) or error.errno in DISK_IS_FULL
+        if not is_saving and error.filename is None:
+            raise
+        return _say(f"error: {error}", 1 if is_saving else 2)
+    except Exception as error:
+        if (loss := loss_of_a_process(error)) is None:
+            raise
+        return _say(f"error: {loss}", 1)
+
+
+def _run(arguments: list[str], args: list[str] | None) -> int:
+    commands = {"reproduce": reproduce, "report": report, "bench": bench}
+    try:
+        if arguments and arguments[0] in commands:
+            return commands[arguments[0]](arguments[1:])
         DDNCommand(
             ReplayMethod,
             TaskSequence,
@@ -62,32 +101,44 @@ def main(args: list[str] | None = None) -> int:
             parser_kwargs={"epilog": EPILOG},
             args=args,
         )
-    except (ValueError, MisconfigurationException) as error:
-        mistake = _mistake_behind(error)
-        if mistake is None:
-            raise
-        print(f"error: {mistake}", file=sys.stderr)
-        return 2
-    except SIGTERMException:  # before there was anything to save
-        return 128 + signal.SIGTERM
-    except Interrupted as stop:
-        return _say_how_to_go_on(stop, arguments)
-    except KeyboardInterrupt:
-        return 130
-    except OSError as error:
-        if not isinstance(error, SavingError) and error.errno not in DISK_IS_FULL:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return 0
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, not at Python's end, where a closed pipe cannot be handled
+
+
+def _say(message: str, code: int) -> int:
+    print(message, file=sys.stderr)
+    return code
+
+
+def _print_whatever_the_locale() -> None:
+    """Print a question mark for what the locale has no letter for, instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _end_quietly() -> int:
+    """Stop as other programs do when nobody reads their output any more, as with ``| head``."""
+    with contextlib.suppress(OSError, ValueError):  # standard output may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its end
+    return 128 + BROKEN_PIPE
 
 
 def _be_quiet() -> None:
     """Leave out what Lightning says to everyone."""
     for chatty in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # which processes it ends with another
     for expected in EXPECTED_WARNINGS:
         warnings.filterwarnings("ignore", message=expected)
+
+
+def _say_what_diverged(error: DivergenceError) -> int:
+    if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
+        return 0  # as below
+    print(f"error: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+    return DIVERGED
 
 
 def _say_how_to_go_on(stop: Interrupted, args: list[str]) -> int:

@@ -1,6 +1,8 @@
 """LightningCLI for task sequences: run folders, results, resuming, and messages instead of tracebacks."""
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -8,15 +10,17 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from jsonargparse.typing import NonNegativeFloat
+from lightning.fabric.utilities.seed import max_seed_value
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.observations import Observations
@@ -24,26 +28,20 @@ from ddn_lightning.callbacks.progress import TaskProgressBar
 from ddn_lightning.callbacks.run_figures import RunFigures
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.save_progress import LAST, SaveProgress
-from ddn_lightning.cli_messages import readable
+from ddn_lightning.callbacks.start_checks import TOO_FEW_VALUES, StartChecks, single_image
 from ddn_lightning.curve_logger import CurveLogger
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, DivergenceError
+from ddn_lightning.files import check_writable, is_pipe
+from ddn_lightning.lost_process import mistake_in_a_process
+from ddn_lightning.report.recorded_run import CONFIG_FILE
 from ddn_lightning.resume import last_checkpoint, logged_until, read_checkpoint
 from ddn_lightning.run_folder import CHECKPOINTS, RunFolder
 from ddn_lightning.stop_signals import Interrupted, passing_on
 
+ALL_DEVICES = -1
+NO_MEMORY = "can't allocate memory"  # what torch says on a CPU, by a RuntimeError
+RESTORING = ("_restore_modules_and_callbacks", "restore_training_state")  # Lightning's functions that do
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
-
-
-class DDNParser(LightningArgumentParser):
-    """Lightning's parser with shorter messages, which list the choices where a class name is not one of them."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Exit with code 2."""
-        if not self.exit_on_error:
-            super().error(message, ex)
-        print(f"error: {readable(message)}", file=sys.stderr)
-        print("tip: 'ddn fit --help' lists all options, 'ddn fit --model.help ER' those of a method", file=sys.stderr)
-        raise SystemExit(2)
 
 
 class DDNCommand(LightningCLI):
@@ -83,6 +81,23 @@ class DDNCommand(LightningCLI):
         parser.add_class_arguments(Forgetting, "forgetting")
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, and check what Lightning refuses with a traceback."""
+        for word in sys.argv[1:] if args is None else args:
+            if is_pipe(word.rpartition("=")[2]):  # jsonargparse would wait for somebody to write into it
+                raise ConfigurationError(f"expected a file, got the pipe {word}")
+        try:
+            super().parse_arguments(parser, args)
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"configuration files must be in UTF-8: {error}") from error
+        config = self.config[self.config.subcommand]
+        seed = config.seed_everything
+        if not isinstance(seed, bool) and not 0 <= seed <= max_seed_value:
+            raise ConfigurationError(f"seed_everything must be between 0 and {max_seed_value}, got {seed}")
+        devices = str(config.trainer.devices)
+        if re.fullmatch("-?[0-9]+", devices) and int(devices) < 1 and int(devices) != ALL_DEVICES:
+            raise ConfigurationError(f"trainer.devices must be a positive number, or -1 for all, got {devices}")
+
     def _parse_ckpt_path(self) -> None:
         """Check the checkpoint before anything is built. Unlike Lightning's, its values never replace given ones."""
         config = self.config[self.config.subcommand]
@@ -112,7 +127,8 @@ class DDNCommand(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the run folder with its loggers and results, and the progress bar."""
         config = self.config_init[self.subcommand]
-        callbacks: list[Callback] = self._measuring(config)
+        self._check_num_classes()
+        callbacks: list[Callback] = [StartChecks(), *self._measuring(config)]
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run:
@@ -151,6 +167,14 @@ class DDNCommand(LightningCLI):
         except Interrupted as stop:
             stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
             raise
+        except (DivergenceError, ProcessRaisedException) as error:
+            told = error if isinstance(error, DivergenceError) else DivergenceError.told_by(str(error))
+            if told is None:
+                raise
+            if (path / CHECKPOINTS / LAST).is_file():
+                name = os.path.relpath(path, self.config[self.subcommand].runs)
+                told.add_note(f"to go on from the last good checkpoint add --name {shlex.quote(name)} --ckpt_path last")
+            raise told from None
         except SystemExit as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
                 raise KeyboardInterrupt from error
@@ -168,6 +192,13 @@ class DDNCommand(LightningCLI):
         with self._refusals_named():
             self.trainer.test(**kwargs)
 
+    def _check_num_classes(self) -> None:
+        """The method got the data's number of classes, whatever was given: jsonargparse overwrites it silently."""
+        given = self.config[self.subcommand].model.init_args.get("num_classes")
+        found, data = self.datamodule.num_classes, type(self.datamodule).__name__
+        if given not in (None, found):
+            raise ConfigurationError(f"model.num_classes must be left out, or be the {found} of {data}, got {given}")
+
     @contextmanager
     def _no_folder_for_nothing(self) -> Iterator[None]:
         """Remove the new run folder again if training fails before it has begun."""
@@ -184,20 +215,43 @@ class DDNCommand(LightningCLI):
         """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
         try:
             yield
-        except ConfigurationError:
+        except DivergenceError:
             raise
         except Exception as error:
-            modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
-            if any(module.endswith(".checkpoint_connector") for module in modules):
-                reason = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
-                path = self.config[self.subcommand].ckpt_path
-                raise ConfigurationError(
-                    f"{path} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
-                ) from error
-            has_begun = self.record is not None and self.record.has_begun
-            if isinstance(error, ValueError) and not has_begun and modules[-1].startswith("lightning."):
-                raise ConfigurationError(str(error)) from error
-            raise
+            mistake = self._mistake_behind(error)
+            if mistake is None:
+                raise
+            raise ConfigurationError(mistake) from error
+
+    def _mistake_behind(self, error: Exception) -> str | None:
+        """What the user can do about an error, if anything."""
+        if (mistake := mistake_in_a_process(error)) is not None:
+            return mistake
+        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+        has_begun = self.record is not None and self.record.has_begun
+        if any(frame.f_code.co_name in RESTORING for frame in frames):
+            return self._misfit(error)
+        if isinstance(error, ConfigurationError):
+            return None
+        is_lightnings = str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
+        if isinstance(error, ValueError | TypeError) and not has_begun and is_lightnings:
+            return str(error)
+        if isinstance(error, OSError) and has_begun and self.folder and not (self.folder.path / CONFIG_FILE).exists():
+            return f"{self.folder.path} was deleted while this run was training in it"
+        if TOO_FEW_VALUES in str(error):
+            return single_image(self.datamodule.batch_size)
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or NO_MEMORY in str(error):
+            reason = str(error).partition("\n")[0]
+            return f"there is not enough memory: lower buffer_size, batch_size or the network's width ({reason})"
+        return None
+
+    def _misfit(self, error: Exception) -> str:
+        """What is wrong with the checkpoint that is being restored."""
+        path = self.config[self.subcommand].ckpt_path
+        if isinstance(error, ConfigurationError):
+            return f"{path}: {error}"
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
+        return f"{path} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
 
     def _config_as_yaml(self) -> str:
         """What repeats the run from its beginning, under another name."""
@@ -224,6 +278,11 @@ class DDNCommand(LightningCLI):
             default_name = _name_of(type(self.model).__name__, self.datamodule.name, torch.initial_seed())
             checkpoint = None if config.ckpt_path is None else Path(config.ckpt_path)
             folder = RunFolder.make(Path(config.runs), config.name, default_name, checkpoint, self.is_auto)
+        try:
+            check_writable(folder.path)
+        except ConfigurationError:
+            folder.unlock()
+            raise
         os.environ[RUN_FOLDER_VARIABLE] = str(folder.path)
         return folder
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import yaml
+from ddn_lightning.safe_yaml import load_yaml
 
 COMPARED = ("model", "data", "seed_everything")
 COMPARED_OF_TRAINER = (
@@ -22,7 +22,7 @@ def changes(before: str, now: str) -> list[str]:
     >>> changes("model: {class_path: ER, init_args: {lr: 0.1}}", "model: {class_path: ER, init_args: {lr: 0.2}}")
     ['model.lr is 0.2 from now on, as given (0.1 in the checkpoint)']
     """
-    old, new = (flat(yaml.safe_load(text) or {}) for text in (before, now))
+    old, new = (flat(load_yaml(text) or {}) for text in (before, now))
     lines = []
     for key in sorted(old.keys() | new.keys()):
         then, given = old.get(key), new.get(key)

@@ -9,7 +9,7 @@ from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
-from ddn_lightning.files import write_text
+from ddn_lightning.files import naming, write_text
 
 
 class CurveLogger(CSVLogger):
@@ -43,6 +43,11 @@ class _CurveWriter(ExperimentWriter):
         super().log_metrics(metrics_dict, step)
         self.rows += 1
 
+    def save(self) -> None:
+        """Write what was recorded; a full disk is named with the file."""
+        with naming(Path(self.metrics_file_path)):
+            super().save()
+
     def keep(self, rows: int) -> None:
         """Leave only the first rows of the file that is there, as an earlier start of the same run has written it."""
         header, kept = self._read(rows)
@@ -66,7 +71,7 @@ class _CurveWriter(ExperimentWriter):
     def _read(self, rows: int | None = None) -> tuple[list[str], list[dict[str, str]]]:
         if not Path(self.metrics_file_path).is_file():
             return [], []
-        with open(self.metrics_file_path, newline="", errors="replace") as file:
+        with open(self.metrics_file_path, newline="", encoding="utf-8", errors="replace") as file:
             reader = csv.DictReader(file)
             kept = list(islice(reader, rows))
             return list(reader.fieldnames or ()), kept

@@ -4,6 +4,8 @@ import hashlib
 
 import torch
 
+from ddn_lightning.checkpoint import checks
+
 OLD_MEMORY = "old memory"  # the draw of old memory, with soft labels or, as their control, with hard ones
 
 
@@ -45,10 +47,8 @@ class RandomStreams:
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Continue every stream where it was saved."""
-        seed, states = state["seed"], state["states"]
-        assert isinstance(seed, int)
-        assert isinstance(states, dict)
-        self.seed = seed
-        self._generators = {}
-        for name, position in states.items():
-            self[name].set_state(position.cpu())
+        checks.mapping("random streams", state, ("seed", "states"))
+        seed = checks.integer("random streams/seed", state["seed"], most=checks.LARGEST_SEED)
+        states = checks.mapping("random streams/states", state["states"])
+        generators = {n: checks.generator_state(f"random streams/states/{n}", s) for n, s in states.items()}
+        self.seed, self._generators = seed, generators

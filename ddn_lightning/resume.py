@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from packaging.version import InvalidVersion, Version
 
-from ddn_lightning.callbacks.logged_curves import KEY as CURVES_KEY
+from ddn_lightning.callbacks.logged_curves import saved_curves
 from ddn_lightning.callbacks.save_progress import LAST
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.methods.task_learner import CHECKPOINT_KEY
 from ddn_lightning.run_folder import CHECKPOINTS
@@ -38,10 +40,23 @@ def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
     if saved_by != method:
         found = "no checkpoint of ddn_lightning" if saved_by is None else f"a checkpoint of {saved_by}"
         raise ConfigurationError(f"ckpt_path must be a checkpoint of {method}, but {path} is {found}")
+    try:
+        _check_version(checkpoint.get("pytorch-lightning_version"))
+        saved_curves(checkpoint)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
     return checkpoint
+
+
+def _check_version(version: object) -> None:
+    """Lightning reads it before anything else, to bring older checkpoints up to date."""
+    try:
+        Version(version)  # type: ignore[arg-type]  # whatever it is
+    except (InvalidVersion, TypeError):
+        checks.refuse("pytorch-lightning_version", "a version such as 2.6.0", version)
 
 
 def logged_until(checkpoint: dict[str, Any]) -> int | None:
     """The first step whose values a checkpoint does not know as logged."""
-    curves = checkpoint.get(CURVES_KEY)
-    return curves.get("step") if isinstance(curves, dict) else None
+    curves = saved_curves(checkpoint)
+    return None if curves is None else curves.step

@@ -45,6 +45,7 @@ WAITS: dict[type[ReplayMethod], dict[str, str]] = {
 WAITS_WHEN_LOGGING = {
     "distill/bilevel.py:BilevelDistiller._log": "how much of a label lies on some classes, by a mask of them",
     "methods/base.py:ReplayMethod.training_step": "the loss, for the progress bar",
+    "methods/divergence_guard.py:_first_on_any_rank": "whether all losses since the last look are finite",
     "lightning": "all else that is logged, for the loggers",
 }
 

@@ -137,6 +137,7 @@ def run_in_child(make: Callable[[], ReplayMethod], make_trainer: Callable[..., T
     """Its exit code, or minus the number of the signal that ended it."""
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         code = 1
         try:
             run(make, make_trainer, stop)
@@ -173,6 +174,7 @@ def left_behind() -> dict[str, Any]:
     checkpoint = torch.load(LAST, weights_only=True)
     for callback in ("SignalIn", "StepTimer"):
         checkpoint["callbacks"].pop(callback, None)
+    del checkpoint["ddn_lightning"]["contents"]  # which lists them
     return {"checkpoint": checkpoint, "curves": Path("curves/metrics.csv").read_bytes()}
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.devices import moved
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.evaluation import evaluating
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ddn_lightning.methods.calibrated_learner import CalibratedLearner
 
 Statistics = Literal["running", "memory", "both"]
+CALIBRATED_MATRIX = "calibrated_accuracy_matrix"
+MATRICES = ("accuracy_matrix", "task_il_matrix", CALIBRATED_MATRIX)  # buffers of the method
 
 
 class Forgetting(TaskCallback):
@@ -180,8 +183,32 @@ class Forgetting(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Which evaluations are done, and how."""
-        self.epochs_evaluated = state_dict["epochs_evaluated"]
-        self._statistics_before = state_dict.get("statistics", "running")
+        self.epochs_evaluated = checks.integer("epochs_evaluated", state_dict.get("epochs_evaluated"))
+        self._statistics_before = state_dict.get("statistics", "running")  # version 0.1 had no others
+        if self._statistics_before not in get_args(Statistics):
+            checks.refuse("statistics", f"one of {get_args(Statistics)}", self._statistics_before)
+
+    def on_load_checkpoint(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: "ReplayMethod", checkpoint: dict[str, Any]
+    ) -> None:
+        """Refuse a matrix, restored just before, that has not one row for each task that was evaluated."""
+        state = checkpoint.get("callbacks", {}).get(self.state_key)
+        if trainer.state.fn != "fit" or state is None:
+            return
+        sequence = pl_module.sequence
+        most = sequence.num_tasks * sequence.epochs_per_task
+        epochs = checks.integer(
+            "epochs_evaluated", checks.mapping("Forgetting", state).get("epochs_evaluated"), 0, most
+        )
+        for name in MATRICES:
+            rows = (~getattr(pl_module, name).isnan()).any(dim=1).nonzero().flatten().tolist()
+            tasks = range(epochs // sequence.epochs_per_task)
+            is_plausible = set(rows) <= set(tasks) if name == CALIBRATED_MATRIX else rows == list(tasks)
+            if not is_plausible:
+                raise ConfigurationError(
+                    f"the checkpoint's {name} must have a row for each task evaluated in {epochs} epochs of "
+                    f"{sequence.epochs_per_task} per task, got rows {rows}"
+                )
 
     def calibrated_buffers(self, method: "CalibratedLearner") -> Buffers:
         """What the method is to predict with instead of its running statistics."""

@@ -6,13 +6,14 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.curve_logger import CurveLogger
 
 KEY = "logged_curves"
 
 
 @dataclass(frozen=True)
-class _Saved:
+class SavedCurves:
     """How far the curves were.
 
     Args:
@@ -34,7 +35,7 @@ class LoggedCurves(Callback):
     """
 
     def __init__(self) -> None:
-        self._saved: _Saved | None = None
+        self._saved: SavedCurves | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Cut back, and log what the checkpoint brought along."""
@@ -52,12 +53,25 @@ class LoggedCurves(Callback):
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CurveLogger)]
         if loggers and trainer.is_global_zero:
             step = trainer.fit_loop.epoch_loop._batches_that_stepped
-            checkpoint[KEY] = asdict(_Saved(loggers[0].experiment.rows, step, _pending(trainer)))
+            checkpoint[KEY] = asdict(SavedCurves(loggers[0].experiment.rows, step, _pending(trainer)))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Remember until training starts."""
-        if (saved := checkpoint.get(KEY)) is not None:
-            self._saved = _Saved(int(saved["rows"]), int(saved["step"]), dict(saved["pending"]))
+        self._saved = saved_curves(checkpoint)
+
+
+def saved_curves(checkpoint: dict[str, Any]) -> SavedCurves | None:
+    """What a checkpoint says of the curves, if anything."""
+    if KEY not in checkpoint:
+        return None
+    saved = checks.mapping(KEY, checkpoint[KEY], ("rows", "step", "pending"))
+    pending = checks.mapping(f"{KEY}/pending", saved["pending"])
+    for name, value in pending.items():
+        if not isinstance(name, str) or not isinstance(value, int | float):
+            checks.refuse(f"{KEY}/pending/{name}", "a number", value)
+    return SavedCurves(
+        checks.integer(f"{KEY}/rows", saved["rows"]), checks.integer(f"{KEY}/step", saved["step"]), pending
+    )
 
 
 def _pending(trainer: Trainer) -> dict[str, float]:

@@ -8,6 +8,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.random_streams import RandomStreams
@@ -64,6 +65,8 @@ class Observations(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What was seen."""
+        if self.observed is not None:
+            _check(state_dict, self.observed.task_classes)
         self.observed = Observed(**state_dict)
 
     def _count(self, labels: Tensor, task: int) -> None:
@@ -90,6 +93,30 @@ class Observations(TaskCallback):
     def _note(self, **tensors: Tensor) -> None:
         assert self.observed is not None
         self.observed = replace(self.observed, **tensors)
+
+
+def _check(state: dict[str, Any], task_classes: Tensor) -> None:
+    """Refuse what cannot have been observed in this sequence."""
+    found = checks.tensor("Observations/task_classes", state.get("task_classes"), torch.int64, task_classes.shape)
+    if not found.equal(task_classes):
+        checks.refuse("Observations/task_classes", f"{task_classes.tolist()}, those of the data", found.tolist())
+    tasks, classes = len(task_classes), task_classes.numel()
+    shown = None if (labels := state.get("sample_labels")) is None else len(labels)
+    forms: dict[str, tuple[torch.dtype | None, tuple[int | None, ...], int, float | None]] = {
+        "task_classes": (torch.int64, tuple(task_classes.shape), 0, None),
+        "confusion": (torch.int64, (classes, classes), 0, None),
+        "probability": (None, (classes, classes), 0, None),
+        "composition": (torch.int64, (tasks, classes), -1, None),
+        "soft_labels": (None, (tasks, classes, classes), 0, None),
+        "label_entropy": (None, (tasks,), 0, None),
+        "sample_images": (torch.uint8, (shown, None, None, None), 0, None),
+        "sample_labels": (torch.int64, (shown,), 0, classes - 1),
+        "sample_soft_labels": (None, (shown, classes), 0, None),
+    }
+    for name, value in state.items():
+        if name not in forms:
+            checks.refuse("Observations", f"one of {', '.join(forms)}", name)
+        checks.tensor(f"Observations/{name}", value, *forms[name], may_be_nan=True)
 
 
 def _soft_labels(method: "ReplayMethod", slots: Tensor) -> Tensor:

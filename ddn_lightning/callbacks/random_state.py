@@ -8,7 +8,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import distributed
 
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import rank_and_world_size
+
+WORDS, LARGEST_WORD = 624, 2**32 - 1
 
 
 class RandomState(Callback):
@@ -39,13 +42,13 @@ class RandomState(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remember this rank's state until training starts."""
         rank, world_size = rank_and_world_size()
-        if not isinstance(state_dict["ranks"], list):
-            raise TypeError(f"expected the random states of all ranks as a list, got {state_dict['ranks']!r}")
-        if len(state_dict["ranks"]) == world_size:
-            self._to_restore = state_dict["ranks"][rank]
-            before = _current_state()
-            _restore(self._to_restore)  # for a moment, to notice now if it is damaged
-            _restore(before)
+        states = checks.mapping("RandomState", state_dict, ("ranks",))["ranks"]
+        if not isinstance(states, list):
+            checks.refuse("RandomState/ranks", "a list of the random states of all ranks", states)
+        for number, state in enumerate(states):
+            _check(f"RandomState/ranks/{number}", state)
+        if len(states) == world_size:
+            self._to_restore = states[rank]
 
 
 def _current_state() -> dict[str, Any]:
@@ -57,6 +60,27 @@ def _current_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
     }
+
+
+def _check(part: str, state: object) -> None:
+    """Each is the state of a Mersenne Twister: 624 words, and which of them comes next."""
+    saved = checks.mapping(part, state, ("python", "numpy", "torch", "cuda"))
+    version, words, next_gauss = checks.sequence(f"{part}/python", saved["python"], 3)
+    checks.integer(f"{part}/python/0", version, random.getstate()[0], random.getstate()[0])
+    *_, place = checks.integers(f"{part}/python/1", words, WORDS + 1, LARGEST_WORD)
+    checks.integer(f"{part}/python/1/{WORDS}", place, 0, WORDS)
+    if next_gauss is not None:
+        checks.number(f"{part}/python/2", next_gauss)
+    kind, words, place, has_gauss, gauss = checks.sequence(f"{part}/numpy", saved["numpy"], 5)
+    if kind != "MT19937":
+        checks.refuse(f"{part}/numpy/0", "MT19937", kind)
+    checks.integers(f"{part}/numpy/1", words, WORDS, LARGEST_WORD)
+    checks.integer(f"{part}/numpy/2", place, 0, WORDS)
+    checks.integer(f"{part}/numpy/3", has_gauss, 0, 1)
+    checks.number(f"{part}/numpy/4", gauss)
+    checks.generator_state(f"{part}/torch", saved["torch"])
+    if saved["cuda"] is not None:
+        checks.tensor(f"{part}/cuda", saved["cuda"], torch.uint8, (None,))
 
 
 def _restore(state: dict[str, Any]) -> None:

@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.held_samples import check_samples
+from ddn_lightning.checkpoint.progress import BATCHES
 from ddn_lightning.devices import moved
 from ddn_lightning.distributed import gather_shares, rank_and_world_size
 from ddn_lightning.samples import Samples
@@ -42,7 +46,10 @@ class ReservoirSampling(Callback):
     ) -> None:
         """Offer the batch: raw images, and their outputs before the step if the method stores them."""
         logits = outputs["logits"] if self.method.stores_logits else None
-        slots = self.method.memory.add(self._global_batch(batch, logits))
+        memory = self.method.memory
+        slots = memory.add(self._global_batch(batch, logits))
+        if memory.loss is not None:
+            self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:
             self.method.distiller.forget(slots)
 
@@ -51,8 +58,21 @@ class ReservoirSampling(Callback):
         return self.method.memory.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the memory."""
-        self.method.memory.load_state_dict(state_dict)
+        """Restore the memory, if what it holds could be of this sequence."""
+        memory, sequence = self.method.memory, self.method.sequence
+        memory.load_state_dict(state_dict)
+        if len(memory):
+            held = memory[torch.arange(len(memory))]
+            check_samples("memory", held, sequence.test_set, sequence.task_classes, self.method.stores_logits)
+
+    def on_load_checkpoint(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: "ReplayMethod", checkpoint: dict[str, Any]
+    ) -> None:
+        """Refuse a memory that has seen more samples than there were; the method has checked the rest."""
+        state = checkpoint["callbacks"].get(self.state_key, {})
+        if trainer.state.fn == "fit" and "seen" in state:
+            batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
+            checks.integer("memory/seen", state["seen"], most=batches * pl_module.sequence.batch_size)
 
     def _global_batch(self, batch: Samples, logits: Tensor | None) -> Samples:
         _, world_size = rank_and_world_size()

@@ -10,21 +10,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+import yaml
+from lightning.pytorch import LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.config_changes import changes
+from ddn_lightning.errors import DivergenceError
 from ddn_lightning.files import write_text
 from ddn_lightning.methods.base import ReplayMethod
 from ddn_lightning.report.recorded_run import CONFIG_FILE, RESULTS_FILE
+from ddn_lightning.report.run_result import COMPLETE, DIVERGED, INCOMPLETE, read_divergence
 
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 
 
-class RunRecord(Callback):
+class RunRecord(TaskCallback):
     """Writes ``config.yaml``, ``results.json`` and ``accuracy_matrix.csv`` into a folder and prints the matrix.
 
     Args:
@@ -38,7 +44,7 @@ class RunRecord(Callback):
         self.has_begun = False
         self._changes: list[str] = []
         self._seconds_before = 0.0
-        self._table: Table | None = None
+        self._shown: list[Table | str] = []
         self._started: float | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -52,6 +58,8 @@ class RunRecord(Callback):
         self._started = time.monotonic()
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if read_divergence(self.folder):  # whatever becomes of it now, that is over
+                (self.folder / RESULTS_FILE).unlink()
             write_text(self.folder / CONFIG_FILE, self.config)
 
     def on_train_batch_start(self, *_: object) -> None:
@@ -62,23 +70,27 @@ class RunRecord(Callback):
         """Write the results."""
         if not trainer.is_global_zero or not isinstance(pl_module, ReplayMethod):
             return
-        if not self.has_begun:
+        is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
+        if is_complete and not self.has_begun:
             print("note: this run was finished already, nothing was left to train", file=sys.stderr)
-        results = {**results_of(pl_module, Forgetting.of(trainer)), "seconds": round(self._seconds, 1)}
-        write_text(self.folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
-        table = io.StringIO()
-        writer = csv.writer(table)
-        writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(pl_module.accuracy_matrix)))])
-        writer.writerows([number, *row] for number, row in enumerate(results["accuracy_matrix"], start=1))
-        write_text(self.folder / "accuracy_matrix.csv", table.getvalue())
-        self._table = _table(pl_module, Forgetting.of(trainer))
+        self._write(trainer, pl_module, COMPLETE if is_complete else INCOMPLETE)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Show the results, now that the progress bar is gone."""
-        if self._table is not None:
-            Console().print(self._table)
-            print(f"Results are in {self.folder}/")
-            print(f"See them: {shlex.join(['ddn', 'report', str(self.folder), '--open'])}")
+        self._show()
+
+    def on_divergence(self, trainer: Trainer, method: ReplayMethod, reason: str) -> None:
+        """Write what was measured before."""
+        try:
+            if trainer.is_global_zero:
+                self._write(trainer, method, DIVERGED, reason)
+        finally:
+            trainer.strategy.barrier()  # the first rank to leave takes the others with it
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Show what was measured before the run diverged, now that the progress bar is gone."""
+        if isinstance(exception, DivergenceError):
+            self._show()
 
     def state_dict(self) -> dict[str, Any]:
         """The time spent so far, which a resumed run adds to, and the configuration, which it compares with its own."""
@@ -86,8 +98,43 @@ class RunRecord(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on counting."""
-        self._seconds_before = state_dict["seconds"]
-        self._changes = changes(state_dict["config"], self.config)
+        state = checks.mapping("RunRecord", state_dict, ("seconds", "config"))
+        self._seconds_before = checks.number("RunRecord/seconds", state["seconds"], least=0)
+        try:
+            self._changes = changes(state["config"], self.config)
+        except (yaml.YAMLError, AttributeError):
+            checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
+
+    def _write(self, trainer: Trainer, method: ReplayMethod, status: str, reason: str | None = None) -> None:
+        forgetting = Forgetting.of(trainer)
+        outcome = {"status": status, "reason": reason, "steps": trainer.global_step}
+        results = {**outcome, **results_of(method, forgetting), "seconds": round(self._seconds, 1)}
+        write_text(self.folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
+        table = io.StringIO()
+        writer = csv.writer(table)
+        writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(method.accuracy_matrix)))])
+        writer.writerows([number, *row] for number, row in enumerate(results["accuracy_matrix"], start=1))
+        write_text(self.folder / "accuracy_matrix.csv", table.getvalue())
+
+        plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
+        title = f"{type(method).__name__}{plugin} on {method.sequence.name}: accuracy (%) after each task"
+        if forgetting.statistics_of(method) == "memory":
+            title += " with calibrated BatchNorm statistics"
+        console = Console()
+        self._shown = [*accuracy_tables(method.accuracy_matrix, forgetting.summary, title, console.width)]
+        if found := forgetting.summary(method.calibrated_accuracy_matrix):
+            acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
+            self._shown.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
+        if status != COMPLETE:
+            learned = f"{method.tasks_finished} of {len(method.accuracy_matrix)} tasks learned"
+            self._shown.append(f"{status}: {learned}, stopped at step {trainer.global_step}")
+
+    def _show(self) -> None:
+        if self._shown:
+            for part in self._shown:
+                Console(soft_wrap=isinstance(part, str), highlight=False).print(part)
+            print(f"Results are in {self.folder}/")
+            print(f"See them: {shlex.join(['ddn', 'report', str(self.folder), '--open'])}")
 
     @property
     def _seconds(self) -> float:
@@ -112,6 +159,7 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "plugin": None if method.distiller is None else type(method.distiller).__name__,
         "dataset": method.sequence.name,
         "class_names": getattr(method.sequence, "class_names", None),
+        "data": method.sequence.data_record().as_plain(),
         "buffer_size": 0 if method.kept is None else method.kept.buffer_size,
         "versions": {package: version(package) for package in PACKAGES},
     }
@@ -129,24 +177,3 @@ def _calibrated(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
 
 def _plain(matrix: Tensor) -> list[list[float | None]]:
     return [[None if value != value else round(value, 4) for value in row] for row in matrix.tolist()]
-
-
-def _table(method: ReplayMethod, forgetting: Forgetting) -> Table:
-    """The accuracy matrix: a row per task learned, a column per task measured, ACC and FM so far on the right."""
-    matrix = method.accuracy_matrix
-    name = type(method).__name__
-    plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
-    how = " with calibrated BatchNorm statistics" if forgetting.statistics_of(method) == "memory" else ""
-    table = Table(title=f"{name}{plugin} on {method.sequence.name}: accuracy (%) after each task{how}")
-    if found := forgetting.summary(method.calibrated_accuracy_matrix):
-        acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
-        table.caption = f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}"
-    table.add_column("learned")
-    for column in (*(f"task {task + 1}" for task in range(len(matrix))), "ACC", "FM"):
-        table.add_column(column, justify="right")
-    for stage, row in enumerate(matrix.tolist(), start=1):
-        cells = ["" if value != value else f"{value:.2f}" for value in row]
-        measured = forgetting.summary(matrix[:stage, :stage]) if cells[stage - 1] else {}
-        so_far = [float(measured[key]) for key in ("average_accuracy", "forgetting") if measured]
-        table.add_row(f"task {stage}", *cells, *(f"[bold]{value:.2f}[/bold]" for value in so_far))
-    return table

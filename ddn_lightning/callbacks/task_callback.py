@@ -1,4 +1,4 @@
-"""Hooks that Lightning does not have: a task has ended, and was measured."""
+"""Hooks that Lightning does not have: a task has ended, and was measured; training diverges."""
 
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,12 @@ class TaskCallback(Callback):
 
     def on_task_measured(self, trainer: Trainer, method: "ReplayMethod", task: int, table: dict[str, Tensor]) -> None:
         """The evaluation at a task's end is done; ``table`` is what :class:`PredictionTable` has found."""
+
+    def on_divergence(self, trainer: Trainer, method: "ReplayMethod", reason: str) -> None:
+        """Training stops here, on all ranks, because a loss or a weight is not finite.
+
+        Unlike ``on_exception``, which Lightning leaves out in processes that it has forked or spawned.
+        """
 
     def on_task_exit(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
         """Nothing more happens to a task: the next one is about to begin, or training is over."""

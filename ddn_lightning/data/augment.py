@@ -1,5 +1,6 @@
 """Augmentation of a whole batch on its device: every image its own crop and flip, then normalisation."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -8,6 +9,7 @@ from torch.nn import functional
 
 from ddn_lightning.devices import moved
 from ddn_lightning.distributed import local_share
+from ddn_lightning.errors import ConfigurationError, check_positive
 
 
 class ImageTransform:
@@ -29,6 +31,7 @@ class ImageTransform:
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0, flip: bool = False) -> None:
+        _check_statistics(mean, std)
         self.padding = padding
         self.flip = flip
         # one multiply-add instead of three steps: (x / 255 - mean) / std = x * scale + shift
@@ -71,3 +74,15 @@ class ImageTransform:
         pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]  # (batch, height, width)
         chosen = moved(pixels, images.device).flatten(1)[:, None].expand(-1, images.shape[1], -1)
         return padded.flatten(2).gather(2, chosen).view_as(images)
+
+
+def _check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
+    if len(mean) != len(std) or not mean:
+        raise ConfigurationError(
+            f"mean and std must have a number for each channel, got {len(mean)} and {len(std)} numbers"
+        )
+    check_positive(std=min(std))
+    for name, values in (("mean", mean), ("std", std)):
+        if not all(math.isfinite(value) and 0 <= value <= 1 for value in values):
+            hint = ": divide by 255" if all(0 <= value <= 255 for value in values) else ""
+            raise ConfigurationError(f"{name} must be of pixel values in [0, 1], got {list(values)}{hint}")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ddn_lightning.data.image_tree import ImageReader, full_path, tree_classes, tree_images
+from ddn_lightning.data.image_reader import ImageReader
+from ddn_lightning.data.image_tree import full_path, tree_classes, tree_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.data.augment import ImageTransform
-from ddn_lightning.data.image_tree import ImageReader, tree_classes, tree_images
+from ddn_lightning.data.image_reader import ImageReader
+from ddn_lightning.data.image_tree import tree_classes, tree_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 
@@ -15,9 +16,9 @@ from ddn_lightning.errors import ConfigurationError, check_not_negative, check_p
 class SplitImageFolder(TaskSequence):
     """Your own images in ``train/<class>/*`` and ``test/<class>/*``, decoded once and cached.
 
-    The classes are the names of the sub-folders in alphabetical order. All images are read as RGB and held in memory.
-    Training images are shifted and mirrored at random unless told otherwise: where left and right matter, as in digits,
-    letters or signs, pass ``flip=False``.
+    The classes are the names of the sub-folders in alphabetical order. All images are held in memory as RGB, turned
+    upright as their EXIF data says, and on white where they are transparent. Training images are shifted and mirrored
+    at random unless told otherwise: where left and right matter, as in digits, letters or signs, pass ``flip=False``.
 
     Args:
         root: Folder that holds ``train`` and ``test``.
@@ -53,7 +54,6 @@ class SplitImageFolder(TaskSequence):
         check_not_negative(padding=padding)
         self._given_mean = None if mean is None else _three_numbers("mean", mean)
         self._given_std = None if std is None else _three_numbers("std", std)
-        check_positive(std=min(self._given_std or (1.0,)))
         self.mean = self._given_mean or (0.0, 0.0, 0.0)  # what is not given is measured in setup
         self.std = self._given_std or (1.0, 1.0, 1.0)
         self.padding = padding
@@ -73,8 +73,8 @@ class SplitImageFolder(TaskSequence):
         """Load what the stage needs, and measure the statistics that were not given."""
         super().setup(stage)
         if not self._is_measured:
-            images = self.train_set.images if hasattr(self, "train_set") else self.load(train=True)[0]
-            mean, std = channel_statistics(images)
+            training = self.train_set if hasattr(self, "train_set") else self._split(train=True)
+            mean, std = channel_statistics(training.images)
             self.mean = self._given_mean or mean
             self.std = self._given_std or std
             self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)

@@ -1,6 +1,7 @@
 """The task sequence: which classes come when, the task clock, and the loaders of one ``fit`` over all tasks."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,7 +9,10 @@ from lightning.pytorch import LightningDataModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.data.augment import ImageTransform
+from ddn_lightning.data.data_record import DataRecord, SplitFacts
+from ddn_lightning.data.loaded import check_tasks, checked
 from ddn_lightning.data.loader import TaskLoader
+from ddn_lightning.data.notes import note
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
@@ -88,6 +92,7 @@ class TaskSequence(LightningDataModule, ABC):
         self.drop_last = epochs_per_task == 1 if drop_last is None else drop_last
         self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
+        self._facts: dict[bool, SplitFacts] = {}  # of the training images under True, of the test images under False
 
         class_order = torch.arange(self.num_classes)
         if class_order_seed is not None:
@@ -98,6 +103,11 @@ class TaskSequence(LightningDataModule, ABC):
     @abstractmethod
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         """Images (number, channels, height, width) as ``uint8`` and labels of the training or the test split."""
+
+    def label_names(self) -> Sequence[str] | None:
+        """What each label stands for, where the data says so."""
+        names: Sequence[str] | None = getattr(self, "class_names", None)
+        return names
 
     @property
     def epochs_done(self) -> int:
@@ -175,6 +185,17 @@ class TaskSequence(LightningDataModule, ABC):
         """The test images of all tasks."""
         return self.test_dataloader()
 
+    def data_record(self) -> DataRecord:
+        """Which data this is, as far as it is loaded."""
+        names = self.label_names()
+        return DataRecord(
+            class_names=None if names is None else tuple(names),
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+            train=self._facts.get(True),
+            test=self._facts.get(False),
+        )
+
     def record(self) -> dict[str, Any]:
         """What a resumed run must agree on, and the seed of the data order, with which it goes on whatever its own.
 
@@ -182,6 +203,7 @@ class TaskSequence(LightningDataModule, ABC):
         """
         return {
             "name": self.name,
+            "data": self.data_record().as_plain(),
             "shuffle_seed": self._shuffle_seed,
             "task_classes": self.task_classes.tolist(),
             "epochs_per_task": self.epochs_per_task,
@@ -190,17 +212,42 @@ class TaskSequence(LightningDataModule, ABC):
         }
 
     def go_on_from(self, record: dict[str, Any]) -> None:
-        """Go on with the order of the run that saved the checkpoint; refuse to go on with another sequence."""
+        """Go on with the order of the run that saved the checkpoint; refuse to go on with another sequence.
+
+        Of the data, whatever is loaded must be the same: a test needs the training images only where mean and std are
+        measured on them.
+        """
         is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
-        names = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)
         own = self.record()
+        if not is_fit or own["name"] == record["name"]:  # else that is what to say
+            self._check_same_data(record, is_fit)
+        names = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)
         for name in names:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
         self._shuffle_seed = record["shuffle_seed"]
 
+    def _check_same_data(self, record: dict[str, Any], is_fit: bool) -> None:
+        if "data" not in record:
+            note("this checkpoint of version 0.1 does not say which data it was trained on, so that is not checked")
+            return
+        difference = DataRecord.from_plain(record["data"]).difference(self.data_record(), "the checkpoint")
+        if difference is not None:
+            is_statistics = not is_fit and difference.startswith("the train ")
+            hint = "; to evaluate all the same, give the data.mean and data.std of its results.json"
+            raise ConfigurationError(f"{difference}{hint if is_statistics else ''}")
+
     def _split(self, train: bool) -> Samples:
-        images, labels = self.load(train)
+        images, labels = checked(self.load(train), train, self.num_classes, self.mean)
+        check_tasks(labels, train, self.task_classes)
+        facts, others = SplitFacts.of(images, labels, self.num_classes), self._facts.get(not train)
+        if others is not None and others.image_shape != facts.image_shape:
+            shapes = (facts.image_shape, others.image_shape)[:: 1 if train else -1]
+            raise ConfigurationError(
+                f"load must return training and test images of one size, got (channels, height, width) = {shapes[0]} "
+                f"and {shapes[1]}"
+            )
+        self._facts[train] = facts
         tasks = torch.empty(self.num_classes, dtype=torch.long)
         tasks[self.task_classes] = torch.arange(self.num_tasks)[:, None]
         return Samples(images, labels, tasks=tasks[labels])

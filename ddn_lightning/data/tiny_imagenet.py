@@ -5,13 +5,16 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ddn_lightning.data.image_tree import ImageFile, ImageReader, full_path, list_images, show_progress
+from ddn_lightning.data.decoding import show_progress
+from ddn_lightning.data.image_reader import ImageReader
+from ddn_lightning.data.image_tree import ImageFile, check_regular, full_path, list_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 
@@ -53,6 +56,7 @@ class SplitTinyImageNet(TaskSequence):
             if self.download and not os.path.exists(archive):
                 self._fetch(archive)
             if os.path.exists(archive):
+                check_regular(archive, os.stat(archive).st_mode)
                 _check_md5(archive, self.md5)
                 _extract(archive, self.folder)
         for split in ("train", "test"):
@@ -70,29 +74,33 @@ class SplitTinyImageNet(TaskSequence):
         except OSError as error:
             raise ConfigurationError(f"cannot download {self.url} to {archive}: {error}") from error
 
-    def _files(self, split: str) -> list[ImageFile]:
-        if not os.path.isdir(self.folder):
-            raise ConfigurationError(
-                f"expected Tiny ImageNet in {self.folder}: it is not there. Set download=True, or put the official "
-                f"{FOLDER}.zip into {self.root}"
-            )
+    def label_names(self) -> list[str]:
+        """The names in ``wnids.txt``."""
         classes = [line for line in _read_lines(os.path.join(self.folder, "wnids.txt")) if line]
         if len(set(classes)) != self.num_classes or len(classes) != self.num_classes:
             raise ConfigurationError(
                 f"{os.path.join(self.folder, 'wnids.txt')} must name {self.num_classes} different classes, got "
                 f"{len(classes)} names, {len(set(classes))} of them different"
             )
+        return classes
+
+    def _files(self, split: str) -> list[ImageFile]:
+        if not os.path.isdir(self.folder):
+            raise ConfigurationError(
+                f"expected Tiny ImageNet in {self.folder}: it is not there. Set download=True, or put the official "
+                f"{FOLDER}.zip into {self.root}"
+            )
+        classes = self.label_names()
         if split == "test":
             return _validation_images(os.path.join(self.folder, "val"), classes)
-        folders = [os.path.join(self.folder, "train", name, "images") for name in classes]
-        return [file for label, folder in enumerate(folders) for file in list_images(folder, label)]
+        return list_images([os.path.join(self.folder, "train", name, "images") for name in classes])
 
 
 def _validation_images(folder: str, classes: Sequence[str]) -> list[ImageFile]:
     """The images that ``val_annotations.txt`` names, in its order."""
     annotations = os.path.join(folder, "val_annotations.txt")
     labels = {name: label for label, name in enumerate(classes)}
-    found = {os.path.basename(file.path): file for file in list_images(os.path.join(folder, "images"), label=0)}
+    found = {os.path.basename(file.path): file for file in list_images([os.path.join(folder, "images")])}
     files = []
     for number, line in enumerate(_read_lines(annotations), 1):
         if not line:
@@ -103,7 +111,7 @@ def _validation_images(folder: str, classes: Sequence[str]) -> list[ImageFile]:
             raise ConfigurationError(f"{annotations}, line {number}: expected a class of wnids.txt, got {wnid!r}")
         if name not in found:
             raise ConfigurationError(f"{annotations}, line {number}: {name} is not in {os.path.join(folder, 'images')}")
-        files.append(ImageFile(found[name].path, labels[wnid], found[name].size, found[name].modified))
+        files.append(replace(found[name], label=labels[wnid]))
     empty = sorted(set(range(len(classes))) - {file.label for file in files})
     if empty:
         raise ConfigurationError(f"{annotations} must name an image of each class, but has none of {classes[empty[0]]}")
@@ -112,6 +120,7 @@ def _validation_images(folder: str, classes: Sequence[str]) -> list[ImageFile]:
 
 def _read_lines(path: str) -> list[str]:
     try:
+        check_regular(path, os.stat(path).st_mode)
         with open(path, encoding="utf-8") as file:
             return [line.strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:

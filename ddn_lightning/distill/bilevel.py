@@ -114,11 +114,14 @@ class BilevelDistiller(LabelDistiller):
             return
         outer = self.outer_batch(method, current)
         with torch.autocast(method.device.type, enabled=False):  # a tangent in half precision is mostly noise
-            self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
+            value = self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
+        self._note(method, value, "the hypergradient")
 
     def outer_loss(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> Tensor:
         """A value whose gradient is that of the outer loss after a virtual step."""
         look_ahead = self._look_ahead(method, inner, outer)
+        if look_ahead.virtual_step is not None:
+            self._note(method, look_ahead.virtual_step.outer_loss, "the outer loss")
         if method.is_logging_step:
             self._log(method, inner, outer, look_ahead)
         return hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner), method.current_lr)
@@ -142,10 +145,14 @@ class BilevelDistiller(LabelDistiller):
         mode = hypergradient.exact if self.lookahead == "exact" else hypergradient.matching
         return mode(network, inner, loss, outer, method.current_lr)
 
-    def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    def _note(self, method: "ReplayMethod", value: Tensor, what: str) -> None:
+        rates = {"lr": method.current_lr, "distiller.lr": self.lr}
+        method.note_loss(value, f"{what} of {type(self).__name__}", **rates)
+
+    def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
         for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
             group["lr"] = self.lr
-        descend(value, optimizer)
+        return descend(value, optimizer)
 
     @torch.no_grad()
     def _log(self, method: "ReplayMethod", inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:

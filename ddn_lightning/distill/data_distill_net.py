@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.bilevel import BilevelDistiller
 from ddn_lightning.distill.distiller import one_hot
-from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.errors import check_fraction, check_positive
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
@@ -51,8 +52,7 @@ class DataDistillNet(BilevelDistiller):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not 0 <= beta <= 1:
-            raise ConfigurationError(f"beta must be between 0 and 1, got {beta}")
+        check_fraction(beta=beta)
         check_positive(hidden_dim=hidden_dim)
         self.beta = beta
         self.hidden_dim = hidden_dim
@@ -95,7 +95,8 @@ class DataDistillNet(BilevelDistiller):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Whether there is a G_old."""
-        self.snapshots = state["snapshots"]
+        snapshots = checks.mapping("distiller", state).get("snapshots")
+        self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, len(self.is_old_class))  # one per task
 
 
 def _with_hard_labels(labels: Tensor, samples: Samples) -> Tensor:

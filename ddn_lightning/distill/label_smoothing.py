@@ -5,7 +5,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from ddn_lightning.distill.distiller import LabelDistiller, one_hot
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import check_fraction
 from ddn_lightning.samples import Samples
 
 
@@ -32,8 +32,7 @@ class LabelSmoothing(LabelDistiller):
         **kwargs: Any,
     ) -> None:
         super().__init__(memory=memory, compose=compose, **kwargs)
-        if not 0 <= epsilon <= 1:
-            raise ConfigurationError(f"epsilon must be between 0 and 1, got {epsilon}")
+        check_fraction(epsilon=epsilon)
         self.epsilon = epsilon
         self.old_classes_only = old_classes_only
 

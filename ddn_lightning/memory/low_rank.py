@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.devices import moved
 from ddn_lightning.distill.distribution_matching import matching_loss, random_features, random_network
 from ddn_lightning.distill.siamese_augmentation import SiameseAugmentation
 from ddn_lightning.distributed import take_from_first_rank
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import ConfigurationError, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.exemplars import rank_in_class
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.samples import Samples
@@ -64,11 +65,13 @@ class LowRankMemory(Memory):
             matching_width=matching_width,
             matching_batch_size=matching_batch_size,
         )
-        check_not_negative(matching_steps=matching_steps, matching_momentum=matching_momentum)
+        check_not_negative(matching_steps=matching_steps)
+        check_momentum(matching_momentum=matching_momentum)
         self.rank = rank
         self.matching_steps = matching_steps
         self.matching_steps_per_batch = matching_steps_per_batch
         self.matching_lr = matching_lr
+        self.learning_rates = {"matching_lr": matching_lr}
         self.matching_momentum = matching_momentum
         self.matching_width = matching_width
         self.matching_batch_size = matching_batch_size
@@ -121,9 +124,10 @@ class LowRankMemory(Memory):
         if (task := int(samples.tasks.max())) != self.task:
             self.task, self.steps_taken = task, 0
         real = (samples.images.float() - MEAN) / DEVIATION
-        for _ in range(min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)):
-            self._match(real, labels)
-            self.steps_taken += 1
+        number = min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)
+        losses = [self._match(real, labels) for _ in range(number)]
+        self.steps_taken += len(losses)
+        self.loss = torch.stack(losses).amax() if losses else None
         return torch.empty(0, dtype=torch.long)
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
@@ -150,15 +154,36 @@ class LowRankMemory(Memory):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a saved memory of the same size and rank."""
+        names = ("buffer_size", "rank", "task", "steps_taken", "generator", "contents")
+        checks.mapping("memory", state, names)
         for name, own in (("buffer_size", self.buffer_size), ("rank", self.rank)):
             if state[name] != own:
                 raise ConfigurationError(f"{name} is {own}, but that of the checkpoint's memory is {state[name]}")
-        held = [len(content) for content in state["contents"].values()]
-        if len(set(held)) != (state["task"] >= 0):  # as many of everything, once there was a task
-            raise ConfigurationError(f"the checkpoint's memory of {state['task'] + 1} tasks holds {held} images")
-        self.task, self.steps_taken = state["task"], state["steps_taken"]
-        self.generator.set_state(state["generator"].cpu())
-        self._fields = dict(state["contents"])
+        task = checks.integer("memory/task", state["task"], least=-1)
+        steps_taken = checks.integer("memory/steps_taken", state["steps_taken"], most=self.matching_steps)
+        contents = checks.mapping("memory/contents", state["contents"])
+        held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
+        if len(set(held)) != (task >= 0):  # as many of everything, once there was a task
+            raise ConfigurationError(f"the checkpoint's memory of {task + 1} tasks holds {held} images")
+        if contents:
+            self._check_contents(contents)
+            if not (contents["tasks"] == task).any():
+                checks.refuse("memory/task", f"one of {contents['tasks'].unique().tolist()}, of what it holds", task)
+        generator = checks.generator_state("memory/generator", state["generator"])
+        self.task, self.steps_taken = task, steps_taken
+        self.generator.set_state(generator.get_state())
+        self._fields = dict(contents)
+
+    def _check_contents(self, contents: dict[str, Any]) -> None:
+        """Factors of images all alike, each with its momentum."""
+        part = "memory/contents"
+        checks.mapping(part, contents, ("left", "right", "left_momentum", "right_momentum", "labels", "tasks"))
+        left = checks.tensor(f"{part}/left", contents["left"], None, (None, None, None, self.rank))
+        right = checks.tensor(f"{part}/right", contents["right"], None, (*left.shape[:2], self.rank, None))
+        for name, like in (("left_momentum", left), ("right_momentum", right)):
+            checks.tensor(f"{part}/{name}", contents[name], like.dtype, like.shape)
+        for name in ("labels", "tasks"):
+            checks.tensor(f"{part}/{name}", contents[name], torch.int64, left.shape[:1], least=0)
 
     def _meet(self, samples: Samples, labels: Tensor) -> None:
         """Share the memory among all classes, those of a batch included."""
@@ -196,8 +221,8 @@ class LowRankMemory(Memory):
         return self._fields["left"][slots] @ self._fields["right"][slots]
 
     @torch.enable_grad()
-    def _match(self, real: Tensor, labels: Tensor) -> None:
-        """One step of SGD on the distance between mean features."""
+    def _match(self, real: Tensor, labels: Tensor) -> Tensor:
+        """One step of SGD on the distance between mean features; returns the loss, not finite if a factor is not."""
         eligible = torch.isin(self.labels, labels).nonzero().squeeze(1)
         chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.matching_batch_size]]
         slots = moved(chosen, self._device)
@@ -213,3 +238,6 @@ class LowRankMemory(Memory):
             take_from_first_rank([step])
             self._fields[f"{name}_momentum"][slots] = step
             self._fields[name][slots] -= self.matching_lr * step
+        # bytes show no nan: images of factors that are none would be trained on without a word
+        largest = [self._fields[name].abs().amax() for name in FACTORS]
+        return loss.detach() + 0 * torch.stack(largest).amax()

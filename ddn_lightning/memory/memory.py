@@ -1,8 +1,9 @@
 """What a method expects of its memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ class Memory(ABC):
         buffer_size: Images that there is room for.
         seed: Seed of the generator.
     """
+
+    learning_rates: Mapping[str, float] = MappingProxyType({})  # by option, where images are learned
+    loss: Tensor | None = None  # of the batch offered last, where images are learned
 
     def __init__(self, buffer_size: int, seed: int = 0) -> None:
         check_positive(buffer_size=buffer_size)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.devices import moved
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.memory import Memory
@@ -104,17 +105,21 @@ class ReservoirBuffer(Memory):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a saved buffer of the same size."""
+        checks.mapping("memory", state, ("buffer_size", "seen", "generator", "contents"))
         if state["buffer_size"] != self.buffer_size:
             raise ConfigurationError(
                 f"buffer_size is {self.buffer_size}, but the checkpoint's memory has {state['buffer_size']} slots"
             )
-        held = [len(content) for content in state["contents"].values()]
-        if any(number != min(state["seen"], self.buffer_size) for number in held or [0]):
-            raise ConfigurationError(f"the checkpoint's memory holds {held} of the {state['seen']} samples it has seen")
-        self.seen = state["seen"]
-        self.generator.set_state(state["generator"].cpu())
+        seen = checks.integer("memory/seen", state["seen"])
+        contents = checks.mapping("memory/contents", state["contents"], ("images", "labels") if seen else ())
+        held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
+        if any(number != min(seen, self.buffer_size) for number in held or [0]):
+            raise ConfigurationError(f"the checkpoint's memory holds {held} of the {seen} samples it has seen")
+        generator = checks.generator_state("memory/generator", state["generator"])
+        self.seen = seen
+        self.generator.set_state(generator.get_state())
         self._fields = {}
-        for name, content in state["contents"].items():
+        for name, content in contents.items():
             self._fields[name] = content.new_zeros((self.buffer_size, *content.shape[1:]))
             self._fields[name][: len(content)] = content
 
@@ -130,12 +135,19 @@ class ReservoirBuffer(Memory):
             self._fields = {name: f.new_zeros((self.buffer_size, *f.shape[1:])) for name, f in given.items()}
         if given.keys() != self._fields.keys():
             raise ValueError(f"this buffer stores {sorted(self._fields)}, got samples with {sorted(given)}")
+        self._widen_logits(given.get("logits"))
         slots_on_device, rows_on_device = (moved(index, self._device) for index in (slots, rows))
         for name, field in self._fields.items():
             if name in HOST_FIELDS:
                 field[slots] = given[name][rows]
             else:
-                field[slots_on_device] = given[name][rows_on_device]
+                field[slots_on_device] = given[name][rows_on_device].to(field.dtype)
+
+    def _widen_logits(self, incoming: Tensor | None) -> None:
+        """A run that is resumed in another precision brings logits of another type: keep the wider of both."""
+        if incoming is not None and incoming.dtype != self._fields["logits"].dtype:
+            wider = torch.promote_types(incoming.dtype, self._fields["logits"].dtype)
+            self._fields["logits"] = self._fields["logits"].to(wider)
 
     @property
     def _device(self) -> torch.device:

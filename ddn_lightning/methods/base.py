@@ -16,10 +16,11 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves, is_logged
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.checkpoint.resumable import check_resumable
 from ddn_lightning.descent import gradient_of_sum
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir import ReservoirBuffer
@@ -44,10 +45,10 @@ class ReplayMethod(CalibratedLearner, ABC):
         buffer_size: Samples that the memory holds.
         replay_batch_size: Samples drawn from memory per step, over all devices together.
         lr: Learning rate of SGD.
-        momentum: Momentum of SGD; it starts anew with each task.
+        momentum: Momentum of SGD, below 1; it starts anew with each task.
         weight_decay: Weight decay of SGD.
         lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
-        lr_decay: See ``lr_milestones``.
+        lr_decay: See ``lr_milestones``; from 0 to 1.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
         **kwargs: Arguments of :class:`CalibratedLearner`.
 
@@ -84,7 +85,9 @@ class ReplayMethod(CalibratedLearner, ABC):
         super().__init__(backbone, num_classes, **kwargs)
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr)
-        check_not_negative(momentum=momentum, weight_decay=weight_decay, lr_decay=lr_decay)
+        check_not_negative(weight_decay=weight_decay, lr_milestones=min(lr_milestones, default=0))
+        check_momentum(momentum=momentum)
+        check_fraction(lr_decay=lr_decay)
         self.automatic_optimization = False
         self.replay_batch_size = replay_batch_size
         self.lr = lr
@@ -136,10 +139,12 @@ class ReplayMethod(CalibratedLearner, ABC):
         if self.distiller is not None:
             loss = self.distiller.add_to(loss, self, memory)
         value = self._descend(loss)
+        self.note_loss(value)
         self.after_step()
         if self.distiller is not None:
             self.distiller.update(self, current)
         if self.is_logging_step:
+            self.look_at_losses()
             # on the host, as Lightning reads what is on the progress bar after every step from now on
             self.log("train/loss", value.cpu(), prog_bar=True)
         return {"loss": value, "logits": loss.current_logits.detach()}
@@ -256,18 +261,10 @@ class ReplayMethod(CalibratedLearner, ABC):
         if self.distiller is not None:
             self.distiller.check(self)
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to train on from a checkpoint that lacks something: Lightning would do without it, and say nothing."""
-        super().on_load_checkpoint(checkpoint)
-        if self._trainer is None or self.trainer.state.fn != "fit":
-            return
-        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-        carriers = [c for c in callbacks if isinstance(c, Forgetting | RandomState | ReservoirSampling)]
-        states = checkpoint.get("callbacks", {})
-        missing = [name for name in ("optimizer_states", "loops") if not checkpoint.get(name)]
-        missing += [carrier.state_key for carrier in carriers if not states.get(carrier.state_key)]
-        if missing:
-            raise ConfigurationError(f"this checkpoint cannot be trained on from: it lacks {', '.join(missing)}")
+    def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
+        needed = (Forgetting, RandomState, ReservoirSampling)
+        optimizers = self.configure_optimizers()
+        check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, optimizers, needed)
 
     def _enter_task(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the task before

@@ -1,6 +1,7 @@
 """BiC: distil the past, then correct the bias towards new classes by two numbers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -140,7 +141,9 @@ class BiC(ExemplarMethod):
         logits = self.masked(self.outputs_of(self.network, samples))
         is_new = self.is_seen_class & ~self.is_old_class
         batches = self._batches(len(samples))
-        learned = learn_correction(logits, samples.labels.to(logits.device), is_new, batches, self.correction_lr)
+        note = partial(self.note_loss, what="the loss of the bias correction", correction_lr=self.correction_lr)
+        labels = samples.labels.to(logits.device)
+        learned = learn_correction(logits, labels, is_new, batches, self.correction_lr, note)
         self.correction_scale[is_new], self.correction_shift[is_new] = learned
 
     def _batches(self, size: int) -> Iterator[Tensor]:
@@ -149,7 +152,14 @@ class BiC(ExemplarMethod):
             yield from torch.split(order.to(self.device), self.replay_batch_size)
 
 
-def learn_correction(logits: Tensor, labels: Tensor, is_new: Tensor, batches: Iterable[Tensor], lr: float) -> Tensor:
+def learn_correction(
+    logits: Tensor,
+    labels: Tensor,
+    is_new: Tensor,
+    batches: Iterable[Tensor],
+    lr: float,
+    note: Callable[[Tensor], None] = lambda loss: None,
+) -> Tensor:
     """The scale and shift of the new classes' outputs with the lowest cross-entropy, by Adam from 1 and 0.
 
     Args:
@@ -158,11 +168,14 @@ def learn_correction(logits: Tensor, labels: Tensor, is_new: Tensor, batches: It
         is_new: Which classes to correct (num_classes).
         batches: Which samples to take each step on.
         lr: Learning rate.
+        note: Told the loss of each step.
     """
     numbers = torch.tensor([1.0, 0.0], device=logits.device, dtype=logits.dtype, requires_grad=True)
     optimizer = torch.optim.Adam([numbers], lr)
     for batch in batches:
         outputs = torch.where(is_new, numbers[0] * logits[batch] + numbers[1], logits[batch])
-        (numbers.grad,) = torch.autograd.grad(functional.cross_entropy(outputs, labels[batch]), [numbers])
+        loss = functional.cross_entropy(outputs, labels[batch])
+        (numbers.grad,) = torch.autograd.grad(loss, [numbers])
+        note(loss)
         optimizer.step()
     return numbers.detach()

@@ -19,6 +19,7 @@ from ddn_lightning.batch_statistics import (
     measure,
 )
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.checkpoint.weights import check_buffers
 from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.memory import Memory
@@ -177,20 +178,24 @@ class CalibratedLearner(TaskLearner, ABC):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Have the running statistics among the weights, whatever is in their place now, and the calibrated beside."""
+        state = checkpoint["state_dict"]
+        running = state[EXTRA_STATE].pop(RUNNING, {})
+        calibrated = {name: state[name].clone() for name in running}
+        state.update(running)
         super().on_save_checkpoint(checkpoint)
-        state, record = checkpoint["state_dict"], checkpoint[CHECKPOINT_KEY]
-        if running := state[EXTRA_STATE].pop(RUNNING, None):
-            record[CALIBRATED] = {name: state[name].clone() for name in running}
-            state.update(running)
-        elif self._measuring is not None and (buffers := self._measuring.calibrated_buffers(self)):
-            record[CALIBRATED] = buffers
+        if not calibrated and self._measuring is not None:
+            calibrated = self._measuring.calibrated_buffers(self)
+        if calibrated:
+            checkpoint[CHECKPOINT_KEY][CALIBRATED] = calibrated
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the calibrated statistics of a checkpoint, unless it is to train on from."""
         super().on_load_checkpoint(checkpoint)
-        buffers = checkpoint[CHECKPOINT_KEY].get(CALIBRATED)
         is_fit = self._trainer is not None and self.trainer.state.fn == "fit"
-        if buffers and not is_fit:
-            state = checkpoint["state_dict"]
-            state[EXTRA_STATE] = {**state[EXTRA_STATE], RUNNING: {name: state[name] for name in buffers}}
-            state.update(buffers)
+        if CALIBRATED not in checkpoint[CHECKPOINT_KEY] or is_fit:
+            return
+        buffers = check_buffers(CALIBRATED, checkpoint[CHECKPOINT_KEY][CALIBRATED], dict(self.named_buffers()))
+        state = checkpoint["state_dict"]
+        running = {name: state[name] for name in buffers if name in state}
+        state[EXTRA_STATE] = {**state[EXTRA_STATE], RUNNING: running}
+        state.update(buffers)

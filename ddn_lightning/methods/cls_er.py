@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.errors import ConfigurationError, check_not_negative
+from ddn_lightning.errors import check_fraction, check_not_negative
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples, cross_entropy
 
@@ -40,9 +40,7 @@ class CLSER(ReplayMethod):
     ) -> None:
         super().__init__(*args, **kwargs)
         check_not_negative(consistency_weight=consistency_weight)
-        for name, value in {"plastic_rate": plastic_rate, "stable_rate": stable_rate, "ema_decay": ema_decay}.items():
-            if not 0 <= value <= 1:
-                raise ConfigurationError(f"{name} must be between 0 and 1, got {value}")
+        check_fraction(plastic_rate=plastic_rate, stable_rate=stable_rate, ema_decay=ema_decay)
         self.consistency_weight = consistency_weight
         self.rates = {"plastic": plastic_rate, "stable": stable_rate}
         self.ema_decay = ema_decay

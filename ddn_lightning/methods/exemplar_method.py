@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.checkpoint.held_samples import check_samples
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
@@ -68,6 +69,14 @@ class ExemplarMethod(ReplayMethod):
         if stage == "fit":
             self.exemplars.clear()
             self.is_old_class = torch.zeros_like(self.is_old_class)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse exemplars that could not be of this sequence."""
+        super().on_load_checkpoint(checkpoint)
+        saved = ExemplarSet(self.buffer_size)
+        saved.set_extra_state(checkpoint["state_dict"].get("exemplars._extra_state"))
+        if len(saved) and self._trainer is not None:
+            check_samples("exemplars", saved.samples, self.sequence.test_set, self.sequence.task_classes)
 
     def begin_task(self) -> None:
         """Note which classes are old."""

@@ -113,11 +113,14 @@ class LUCIR(ExemplarMethod):
 
     @torch.no_grad()
     def _imprint(self, samples: Samples) -> None:
-        """Set each new class's weight to the mean direction of its features, as long as the old weights are."""
+        """Set each new class's weight to the mean direction of its features, as long as the old weights are.
+
+        A class without samples keeps the weight it has: nothing has no direction.
+        """
         directions = functional.normalize(self.features_of(samples))
         labels = samples.labels.to(directions.device)
         length = self.head.weight[self.is_old_class].norm(dim=1).mean()
-        for label in self.sequence.task_classes[self.task].tolist():
+        for label in torch.unique(labels).tolist():
             self.head.weight[label] = length * functional.normalize(directions[labels == label].mean(dim=0), dim=0)
 
     def end_task(self) -> None:
@@ -140,4 +143,5 @@ class LUCIR(ExemplarMethod):
                 share = self.augment(share, generator)
                 with evaluating(self.backbone):
                     features = self.backbone(share.images)
-                descend(cross_entropy(self.masked(self.head(features)), share), optimizer)
+                loss = descend(cross_entropy(self.masked(self.head(features)), share), optimizer)
+                self.note_loss(loss, "the loss of fine-tuning", fine_tuning_lr=self.fine_tuning_lr)

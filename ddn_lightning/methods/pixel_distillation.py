@@ -107,7 +107,9 @@ class PixelDistillation(ER):
             labels = held.labels[share.to(self.device)]
             inner = Samples(rows[share.to(self.device)].view(-1, *images.shape[1:]), labels, slots=share)
             inner.global_size = len(chosen)
-            descend(self._surrogate(inner, self.outer_batch(data, held)), optimizer)
+            loss = descend(self._surrogate(inner, self.outer_batch(data, held)), optimizer)
+            rates = {"lr": self.lr, "distillation_lr": self.distillation_lr}
+            self.note_loss(loss, "the loss of distilling the memory", **rates)
             with torch.no_grad():
                 rows.copy_(rows.view_as(images).clamp(black, white).flatten(1))
                 self.after_learning_step()

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from ddn_lightning.callbacks.forgetting import MATRICES
 from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
+from ddn_lightning.checkpoint.record import checked_clock, checked_record
+from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
@@ -16,15 +19,15 @@ from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.loop_position import FORMAT, begin_next_epoch, settle
 from ddn_lightning.methods.check_trainer import is_resuming
+from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
 CHECKPOINT_KEY = "ddn_lightning"
-MATRICES = ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix")
 
 
-class TaskLearner(LightningModule):
+class TaskLearner(DivergenceGuard):
     """Backbone and head, told when a task begins and ends: everything of a method but its training step.
 
     A new task is noticed at its first batch, and an ended one right after its last batch or, if the run was killed and
@@ -69,7 +72,7 @@ class TaskLearner(LightningModule):
         for name in MATRICES:
             # not empty: spawned processes cannot share that
             self.register_buffer(name, torch.full((1, 1), torch.nan, dtype=torch.float32))
-        self.register_load_state_dict_pre_hook(_fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
 
     def build_head(self, feature_dim: int) -> nn.Module:
         """The layer from features to one logit per class."""
@@ -167,6 +170,7 @@ class TaskLearner(LightningModule):
 
     def on_train_end(self) -> None:
         """Leave the last task, unless training was stopped within it."""
+        super().on_train_end()
         is_task_done = self.sequence.epochs_done >= self.tasks_seen * self.sequence.epochs_per_task
         if is_task_done and self.trainer.is_last_batch:
             self._leave_task()
@@ -206,10 +210,11 @@ class TaskLearner(LightningModule):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Set the task clock."""
-        self.task, self.tasks_finished = state["task"], state["tasks_finished"]
+        self.task, self.tasks_finished = checked_clock(state, self.num_classes)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note whose checkpoint this is, and where the loops and the random streams are."""
+        super().on_save_checkpoint(checkpoint)
         settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
             "format": FORMAT,
@@ -218,23 +223,25 @@ class TaskLearner(LightningModule):
             "streams": self.streams.state_dict(),
             "sequence": self.sequence.record(),
         }
+        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # of what a fit goes on from
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse what another method saved, or one for another number of classes."""
-        record = checkpoint.get(CHECKPOINT_KEY)
-        if record is None:
-            raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-        if record["method"] != type(self).__name__:
-            raise ConfigurationError(f"expected a checkpoint of {type(self).__name__}, got one of {record['method']}")
-        if record["num_classes"] != self.num_classes:
-            raise ConfigurationError(
-                f"expected a checkpoint for {self.num_classes} classes, got one for {record['num_classes']}"
-            )
+        """Refuse what another method saved, or one for another number of classes, and what cannot have been saved."""
+        record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
         self.streams.load_state_dict(record["streams"])
-        if self._trainer is not None:
-            self.sequence.go_on_from(record["sequence"])
-        if self._trainer is not None and self.trainer.state.fn == "fit" and checkpoint.get("loops"):
-            settle(checkpoint, record.get("format", 1))
+        if self._trainer is None:
+            return
+        is_fit = self.trainer.state.fn == "fit"
+        if is_fit:
+            check_contents(checkpoint, record.get("contents", {}))  # those of format 1 have none
+        self.sequence.go_on_from(record["sequence"])
+        check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
+        if is_fit:
+            self._check_training_state(checkpoint, record["format"])
+            settle(checkpoint, record["format"])
+
+    def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
+        """Refuse to train on from what is incomplete or implausible: Lightning would take it over and say nothing."""
 
     def _enter_task(self, task: int) -> None:
         self.task = task
@@ -243,8 +250,10 @@ class TaskLearner(LightningModule):
 
     def _finish_task(self) -> None:
         if self.tasks_finished < self.tasks_seen:
+            self.check_finite()
             self.end_task()
             average_batch_norm(self)
+            self.check_finite()
             self._tell_callbacks("on_task_end")
             self._tell_callbacks("after_task_end")
             self.tasks_finished = self.tasks_seen
@@ -279,14 +288,3 @@ class TaskLearner(LightningModule):
                 f"backbone must give features of shape (batch, {self.backbone.feature_dim}), its feature_dim, but "
                 f"{type(self.backbone).__name__} gives {tuple(features.shape)}"
             )
-
-
-def _fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
-    if (measured := state.get(prefix + "accuracy_matrix")) is not None:  # version 0.1 had no calibrated ones
-        state.setdefault(prefix + "calibrated_accuracy_matrix", torch.full_like(measured, torch.nan))
-    for name in MATRICES:
-        if (saved := state.get(prefix + name)) is not None:
-            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
-            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
-            setattr(module, name, matrix)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddn_lightning.command_parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.files import write_text
+from ddn_lightning.output import check_output, is_standard_output, write_output
 from ddn_lightning.report.recorded_run import CONFIG_FILE, RESULTS_FILE, RecordedRun, read_run
 
 DESCRIPTION = """Make one self-contained HTML page of runs: results beside the paper's, figures, what differs between
@@ -21,19 +21,18 @@ ddn report runs -o page.html --open"""
 def report(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     settings = _parser().parse_args(list(arguments))
-    output = Path(settings.output)
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise ConfigurationError(f"output must be a file in an existing folder, got {output}")
+    output: str = settings.output
+    check_output(output)
+    is_printed = is_standard_output(output)
+    if settings.open and is_printed:
+        raise ConfigurationError(f"output must be a file for --open, got {output}")
     runs = read_runs([Path(run) for run in settings.runs])
     from ddn_lightning.report.page import page  # here: drawing and rendering are not needed for a mistake
 
     text = page(runs, shlex.join(["ddn", "report", *arguments]))
-    try:
-        write_text(output, text.encode(errors="replace").decode())  # a name may be no text
-    except PermissionError as error:
-        raise ConfigurationError(f"output must be a file that can be written, got {output}: {error}") from error
-    print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {output}")
-    if settings.open and not webbrowser.open(output.resolve().as_uri()):
+    write_output(output, text)
+    print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {output}", file=sys.stderr if is_printed else None)
+    if settings.open and not webbrowser.open(Path(output).resolve().as_uri()):
         print(f"note: no browser could be started, open {output} yourself", file=sys.stderr)
     return 0
 
@@ -72,6 +71,6 @@ def _is_run(folder: Path) -> bool:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn report", description=DESCRIPTION)
     parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="Folder of a run, or of several.")
-    parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page.")
+    parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page; - prints it.")
     parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
     return parser

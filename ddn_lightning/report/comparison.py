@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.report.run_result import RunResult
@@ -74,18 +75,23 @@ class Row:
         return f"{title} ({self.cell.variant.replace(' ', ', ')})" if self.cell.variant else title
 
 
-def compare(targets: Sequence[Target], results: Mapping[Cell, Sequence[RunResult | None]]) -> list[Row]:
+def compare(
+    targets: Sequence[Target],
+    results: Mapping[Cell, Sequence[RunResult | None]],
+    diverged: Mapping[Cell, int] = MappingProxyType({}),
+) -> list[Row]:
     """Our mean over runs beside the paper's number, for each cell.
 
     Args:
         targets: The cells and the paper's numbers.
         results: The planned runs of each cell, ``None`` for those without a result. A cell without an entry belongs to
             a method that is not available.
+        diverged: How many of those without a result have diverged.
     """
-    return [_row(target, results.get(target.cell)) for target in targets]
+    return [_row(target, results.get(target.cell), diverged.get(target.cell, 0)) for target in targets]
 
 
-def _row(target: Target, planned: Sequence[RunResult | None] | None) -> Row:
+def _row(target: Target, planned: Sequence[RunResult | None] | None, diverged: int) -> Row:
     done = [result for result in planned or () if result is not None]
     measures = {
         "acc": Comparison(statistic(result.acc for result in done), target.acc),
@@ -95,6 +101,7 @@ def _row(target: Target, planned: Sequence[RunResult | None] | None) -> Row:
         ours = statistic(result.per_task[task] for result in done if task < len(result.per_task))
         measures[f"task{task + 1}"] = Comparison(ours, accuracy)
     status = "not available" if planned is None else f"{len(done)} of {len(planned)} runs"
+    status += f", {diverged} diverged" if diverged else ""
     return Row(target.cell, "" if planned and len(done) == len(planned) else status, len(done), measures)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddn_lightning.report.recorded_run import RecordedRun
+from ddn_lightning.report.recorded_run import RecordedRun, Results
 from ddn_lightning.report.statistic import Statistic, statistic
 
 PLACES = ("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only")
@@ -86,11 +86,14 @@ def alpha_beta_points(runs: Iterable[RecordedRun]) -> tuple[Points, Points] | No
 def _points(runs: Sequence[RecordedRun], varied: str, fixed: str) -> Points:
     counts = Counter(float(run.config[fixed]) for run in runs)
     usual = counts.most_common(1)[0][0] if counts else 0.0
+    by_value: dict[float, list[Results]] = {}
+    for run in runs:
+        if run.config[fixed] == usual and run.results is not None:
+            by_value.setdefault(float(run.config[varied]), []).append(run.results)
     points: Points = {}
-    for value in sorted({float(run.config[varied]) for run in runs}):
-        results = [r.results for r in runs if (r.config[varied], r.config[fixed]) == (value, usual)]
-        acc = statistic(result.acc for result in results if result is not None)
-        fm = statistic(result.fm for result in results if result is not None)
+    for value, results in sorted(by_value.items()):
+        acc = statistic(result.acc for result in results)
+        fm = statistic(result.fm for result in results)
         if acc is not None and fm is not None:
             points[value] = (acc, fm)
     return points

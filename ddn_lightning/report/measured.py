@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from ddn_lightning.report.comparison import TITLES
-from ddn_lightning.report.paper import PAPER_TABLES, Cell, paper_table
+from ddn_lightning.report.paper import Cell, paper_targets
 from ddn_lightning.report.statistic import statistic
 
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them
@@ -101,7 +101,9 @@ def measured_table(runs: Sequence[MeasuredRun]) -> str:
     runs = [run for run in runs if run.seed not in CHOOSING_SEEDS]
     if not runs:
         return ""
-    groups = {run.group: [other for other in runs if other.group == run.group] for run in runs}
+    groups: dict[Group, list[MeasuredRun]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
     lines = [
         "| data | network | setting | M | method | ACC ↑ | paper | FM ↓ | paper | to alone | to hard | CPU min |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
@@ -149,5 +151,5 @@ def _title(group: Group) -> str:
 def _paper_numbers(group: Group) -> tuple[float | None, float | None]:
     """The paper's for the cell that a group repeats: one with options of its own repeats none."""
     cell = Cell(group.setting, group.data, group.buffer_size, group.method, group.plugin)
-    targets = [target for name in PAPER_TABLES for target in paper_table(name) if target.cell == cell]
-    return (targets[0].acc, targets[0].fm) if targets and not group.options else (None, None)
+    target = paper_targets().get(cell)
+    return (None, None) if target is None or group.options else (target.acc, target.fm)

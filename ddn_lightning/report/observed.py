@@ -1,5 +1,7 @@
 """What a run has looked like at the end of its tasks: tensors, and the file that holds them."""
 
+import io
+import math
 import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,9 +11,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from ddn_lightning.files import replacing
+from ddn_lightning.files import read_regular, replacing
 
 OBSERVATIONS_FILE = "observations.npz"
+MOST_BYTES = 2**30  # of all arrays together, unpacked: far more than a run of a thousand classes has
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,27 +61,52 @@ def save_observed(observed: Observed, folder: Path) -> None:
 
 
 def load_observed(folder: Path) -> Observed | None:
-    """Read the file of a run, or ``None`` if there is none.
-
-    Raises:
-        ValueError: If it is damaged, or holds something else.
-    """
+    """Read the file of a run, or ``None`` if there is none."""
     path = folder / OBSERVATIONS_FILE
-    if not path.is_file():
-        return None
-    try:
-        with numpy.load(path, allow_pickle=False) as file:
-            tensors = {name: torch.from_numpy(file[name]) for name in file.files}
-        observed = Observed(**tensors)
-    except (OSError, ValueError, TypeError, EOFError, LookupError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path.name} cannot be read: {error}") from error
+    return parse_observed(read_regular(path)) if path.exists() else None
+
+
+def parse_observed(content: bytes) -> Observed:
+    """What the file of a run holds. A damaged one raises an error of almost any kind, but takes no memory for it."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        _check_sizes(archive)
+    with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
+        tensors = {name: torch.from_numpy(file[name]) for name in file.files}
+    observed = Observed(**tensors)
     _check_shapes(observed)
+    _check_classes(observed)
     return observed
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Believe no array that claims to be larger than what is stored of it."""
+    if sum(member.file_size for member in archive.infolist()) > MOST_BYTES:
+        raise ValueError(f"its arrays must not take more than {MOST_BYTES} bytes")
+    for member in archive.infolist():
+        with archive.open(member) as file:
+            version = numpy.lib.format.read_magic(file)
+            shape, _, dtype = (
+                numpy.lib.format.read_array_header_1_0(file)
+                if version == (1, 0)
+                else numpy.lib.format.read_array_header_2_0(file)
+            )
+        if math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"{member.filename} is not as large as its shape {shape}")
+
+
+def _check_classes(observed: Observed) -> None:
+    """Figures look things up by these."""
+    classes = observed.num_classes
+    if observed.task_classes.flatten().sort().values.tolist() != list(range(classes)):
+        raise ValueError(f"task_classes must hold each of {classes} classes once")
+    labels = observed.sample_labels
+    if labels is not None and labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"sample_labels must be among {classes} classes, got {labels.tolist()}")
 
 
 def _check_shapes(observed: Observed) -> None:
     if observed.task_classes.dim() != 2 or observed.task_classes.numel() == 0:
-        raise ValueError(f"{OBSERVATIONS_FILE} must hold classes by task, got {tuple(observed.task_classes.shape)}")
+        raise ValueError(f"task_classes must be classes by task, got {tuple(observed.task_classes.shape)}")
     tasks, classes = len(observed.task_classes), observed.num_classes
     samples = 0 if observed.sample_labels is None else observed.sample_labels.numel()
     expected = {
@@ -97,6 +125,4 @@ def _check_shapes(observed: Observed) -> None:
         else:
             is_fitting = name not in expected or shape == expected[name]
         if not is_fitting:
-            raise ValueError(
-                f"{OBSERVATIONS_FILE} holds {name} of shape {shape}, not {expected.get(name, 'of images')}"
-            )
+            raise ValueError(f"{name} is of shape {shape}, not {expected.get(name, 'of images')}")

@@ -23,7 +23,6 @@ PIXELS_PER_INCH = 96  # of CSS
 FIGURE_STYLE = (
     "<style>svg{color:#1b1b1b}@media screen and (prefers-color-scheme:dark){svg{color:#e9ebee}}</style>"  # as page.css
 )
-NOT_DRAWABLE = (ValueError, LookupError, TypeError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         made_by: The command that makes the page.
     """
     finished = [run for run in runs if run.is_finished]
-    broken = [run for run in runs if not run.is_finished]
+    broken = [run for run in runs if not run.is_finished or run.problems]
     described = [run for run in runs if run.results is not None]
     anchors = {run.name: f"run-{number}" for number, run in enumerate(described, start=1)}
     environment = Environment(
@@ -86,6 +85,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    comparing, comparing_problem = _compared(finished)
     style, script = (_part(environment, name) for name in ("page.css", "page.js"))
     (name,) = [run.name for run in runs] if len(runs) == 1 else [f"{len(runs)} runs"]
     text: str = environment.get_template("page.html").render(
@@ -99,8 +99,10 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         groups=seeds_table(finished),
         has_paper=has_paper(finished),
         broken=broken,
-        comparing=_drawn(lambda: comparing_pictures(finished))[0],
+        comparing=comparing,
+        comparing_problem=comparing_problem,
         details=[_details(run, anchors[run.name], n < MOST_DETAILED) for n, run in enumerate(described)],
+        most_detailed=MOST_DETAILED,
         settings=settings_tables(described) if described else [],
         made_by=made_by,
         version=version("ddn-lightning"),
@@ -118,6 +120,8 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
     compared = [run for run in finished if run.results and run.results.method != "Joint"] or finished  # a bound
     best = max(compared, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
     counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    diverged = sum(run.results is not None and run.results.divergence is not None for run in runs)
+    counted += f" ({diverged} diverged)" if diverged else ""
     if best is None or best.results is None:
         return f"{counted}, none of them finished."
     whole = f"{best.results.title} on {best.results.dataset}: ACC {best.results.acc:.2f} %"
@@ -136,16 +140,28 @@ def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
     if not with_figures:
         notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
     headline = f"{run.results.title} on {run.results.dataset}, ACC {acc}"
+    if run.results.divergence is not None:
+        headline = f"{run.results.title} on {run.results.dataset}, diverged"
     if not run.is_finished:
         headline += f" after {run.results.tasks_finished} of {len(run.results.matrix)} tasks"
     return RunDetails(run.name, anchor, headline, rerun_command(run), notes, pictures)
+
+
+def _compared(runs: Sequence[RecordedRun]) -> tuple[list[PagePicture], str]:
+    """The figures of all runs together; if one of them prevents that, of those that nothing is wrong with."""
+    pictures, problem = _drawn(lambda: comparing_pictures(runs))
+    intact = [run for run in runs if not run.problems]
+    if problem and len(intact) < len(runs):
+        pictures, problem = _drawn(lambda: comparing_pictures(intact))
+        problem = problem or "of the runs that nothing is wrong with"
+    return pictures, problem
 
 
 def _drawn(draw: Callable[[], list[Picture]]) -> tuple[list[PagePicture], str]:
     """The figures, or none and why: files that fit each other badly must not take the page with them."""
     try:
         return [_on_page(picture) for picture in draw()], ""
-    except NOT_DRAWABLE as error:
+    except Exception as error:  # there is no end to what numbers can be
         return [], f"the figures could not be drawn ({type(error).__name__}: {error})"
 
 

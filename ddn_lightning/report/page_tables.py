@@ -63,7 +63,8 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
         runs: The runs.
         anchors: Identifiers of what the page tells about each, by name.
     """
-    columns = [Column("Run"), *_measures(has_paper(runs)), Column("AAA", True), Column("Method"), Column("Plug-in")]
+    with_paper = has_paper(runs)
+    columns = [Column("Run"), *_measures(with_paper), Column("AAA", True), Column("Method"), Column("Plug-in")]
     columns += [Column("Data"), Column("Memory", True), Column("Seed", True), Column("Time", True)]
     rows = []
     for run in runs:
@@ -72,7 +73,7 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
         paper = (None, None) if target is None else (target.acc, target.fm)
         cells = [TableCell(run.name, run.name, anchors.get(run.name, ""))]
         for ours, theirs in zip((results.acc, results.fm), paper, strict=True):
-            cells += [_number(ours), *(_beside(ours, theirs) if has_paper(runs) else [])]
+            cells += [_number(ours), *(_beside(ours, theirs) if with_paper else [])]
         cells += [_number(results.aaa), _text(results.method), _text(results.plugin or ""), _text(results.dataset)]
         cells += [_number(results.buffer_size, 0), _number(results.seed, 0), _duration(results.seconds)]
         rows.append(cells)
@@ -84,7 +85,8 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
     groups = by_seed(runs)
     if all(len(group) == 1 for group in groups):
         return PageTable([], [])
-    columns = [Column("Method"), *_measures(has_paper(runs)), Column("Data"), Column("Memory", True)]
+    with_paper = has_paper(runs)
+    columns = [Column("Method"), *_measures(with_paper), Column("Data"), Column("Memory", True)]
     columns += [Column("What differs"), Column("Runs")]
     rows = []
     for group, options in zip(groups, what_differs([group[0] for group in groups]), strict=True):
@@ -96,7 +98,7 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
         for name, theirs in zip(("acc", "fm"), paper, strict=True):
             ours = statistic(getattr(run.results, name) for run in group)
             mean = None if ours is None else ours.mean
-            cells += [_statistic(ours), *(_beside(mean, theirs) if has_paper(runs) else [])]
+            cells += [_statistic(ours), *(_beside(mean, theirs) if with_paper else [])]
         cells += [_text(first.dataset), _number(first.buffer_size, 0), _text(options)]
         rows.append([*cells, _text(", ".join(run.name for run in group))])
     return PageTable(columns, rows)

@@ -1,9 +1,11 @@
 """The tables of the DDN paper as data: which cells they have, and what the paper states for each."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 
 PAPER_TABLES = ("table1", "table2", "table3", "table4", "per_task")
 
@@ -53,9 +55,24 @@ def paper_table(name: str) -> list[Target]:
     Target(cell=Cell(setting='online', data='cifar10', buffer_size=100, method='er', plugin='none', variant=''), \
 acc=28.08, fm=61.3, per_task=())
     """
+    return list(_targets(name))
+
+
+@cache
+def paper_targets() -> Mapping[Cell, Target]:
+    """The paper's numbers for each cell that it has any for; the first table's, where several have the cell."""
+    found: dict[Cell, Target] = {}
+    for name in PAPER_TABLES:
+        for target in _targets(name):
+            found.setdefault(target.cell, target)
+    return MappingProxyType(found)
+
+
+@cache
+def _targets(name: str) -> tuple[Target, ...]:
     if name == "per_task":
-        return [_target(row) for row in _rows("paper_per_task.csv")]
-    return [_target(row) for row in _rows("paper_results.csv") if row["table"] == name]
+        return tuple(_target(row) for row in _rows("paper_per_task.csv"))
+    return tuple(_target(row) for row in _rows("paper_results.csv") if row["table"] == name)
 
 
 def _rows(file_name: str) -> Iterator[dict[str, str]]:

@@ -1,6 +1,6 @@
 """Which of the paper's numbers a run can be held against."""
 
-from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
+from ddn_lightning.report.paper import Cell, Target, paper_targets
 from ddn_lightning.report.recorded_run import RecordedRun
 
 METHODS = {
@@ -32,8 +32,7 @@ def paper_target(run: RecordedRun) -> Target | None:
     The network and the learning rates may differ: they are told by the configuration.
     """
     cell = _cell(run)
-    targets = (target for name in PAPER_TABLES for target in paper_table(name))
-    return next((target for target in targets if target.cell == cell), None)
+    return None if cell is None else paper_targets().get(cell)
 
 
 def _cell(run: RecordedRun) -> Cell | None:

@@ -3,25 +3,29 @@
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 import torch
-import yaml
 from torch import Tensor
 
 from ddn_lightning.config_changes import flat
+from ddn_lightning.files import read_regular
 from ddn_lightning.report.curve import Curve
-from ddn_lightning.report.observed import Observed, load_observed
+from ddn_lightning.report.observed import OBSERVATIONS_FILE, Observed, parse_observed
+from ddn_lightning.report.run_result import DIVERGED
+from ddn_lightning.safe_yaml import load_yaml
 
 CONFIG_FILE = "config.yaml"
 RESULTS_FILE = "results.json"
 CURVES_FILE = "metrics.csv"
 TASK_ENDS = "average_accuracy"  # is logged at task ends only
-UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError, csv.Error, RecursionError)
+Parsed = TypeVar("Parsed")
+OPTIONAL = (CURVES_FILE, OBSERVATIONS_FILE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +47,7 @@ class Results:
         seconds: What training took.
         versions: Of the packages it was made with.
         class_names: Names of the classes, where the data has any.
+        divergence: Where and how it has diverged, if it has.
     """
 
     method: str
@@ -59,6 +64,7 @@ class Results:
     seconds: float | None
     versions: Mapping[str, str]
     class_names: tuple[str, ...] | None
+    divergence: str | None = None
 
     @property
     def title(self) -> str:
@@ -92,7 +98,9 @@ class RecordedRun:
     def is_finished(self) -> bool:
         """Whether all tasks are learned and measured."""
         results = self.results
-        return results is not None and results.acc is not None and results.tasks_finished == len(results.matrix)
+        if results is None or results.acc is None or results.divergence is not None:
+            return False
+        return results.tasks_finished == len(results.matrix)
 
     def curve(self, name: str) -> Curve:
         """A logged value over training, measured in tasks learned."""
@@ -120,21 +128,19 @@ class RecordedRun:
 
 def read_run(folder: Path) -> RecordedRun:
     """Everything that can be read of a run; whatever cannot is named among its problems, and never raises."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike Path's, false of a folder in one that may not be entered
         return RecordedRun(folder.name, folder, problems=["is not a folder"])
     problems: list[str] = []
     config = _read(folder / CONFIG_FILE, _config, problems) or {}
     results = _read(folder / RESULTS_FILE, _results, problems)
-    rows = _read(folder / CURVES_FILE, _rows, problems) if (folder / CURVES_FILE).exists() else None
-    observed = None
-    try:
-        observed = load_observed(folder)
-    except ValueError as error:
-        problems.append(str(error))
+    rows = _read(folder / CURVES_FILE, _rows, problems)
+    observed = _read(folder / OBSERVATIONS_FILE, parse_observed, problems)
     if results is not None and observed is not None and len(observed.task_classes) != len(results.matrix):
         problems.append(f"has results of {len(results.matrix)} tasks, but observations of {len(observed.task_classes)}")
         observed = None
-    if results is not None and results.tasks_finished < len(results.matrix):
+    if results is not None and results.divergence is not None:
+        problems.append(f"has diverged: {results.divergence}")
+    elif results is not None and results.tasks_finished < len(results.matrix):
         problems.append(f"has learned {results.tasks_finished} of its {len(results.matrix)} tasks")
     elif results is not None and results.acc is None:
         problems.append("was never evaluated")
@@ -144,30 +150,34 @@ def read_run(folder: Path) -> RecordedRun:
 def _name(folder: Path, config: Mapping[str, Any]) -> str:
     """The name that a run was given, which may go over several folders; of one that was moved, its folder's."""
     given = config.get("name")
-    is_there = isinstance(given, str) and folder.resolve().as_posix().endswith(f"/{given}")
-    return str(given) if is_there else folder.resolve().name
+    place = Path(os.path.realpath(folder))
+    is_there = isinstance(given, str) and place.as_posix().endswith(f"/{given}")
+    return str(given) if is_there else place.name
 
 
-def _read(path: Path, parse: Any, problems: list[str]) -> Any:
+def _read(path: Path, parse: Callable[[bytes], Parsed], problems: list[str]) -> Parsed | None:
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(read_regular(path))
     except FileNotFoundError:
         reason = "still training, or stopped before its end" if path.name == RESULTS_FILE else "not a run of ddn fit"
-        problems.append(f"has no {path.name}: {reason}")
-    except UNREADABLE as error:
+        if path.name not in OPTIONAL:
+            problems.append(f"has no {path.name}: {reason}")
+    except Exception as error:  # whatever a damaged file leads to, it costs no more than itself
         reason = " ".join(str(error).split())[:200]
         problems.append(f"{path.name} cannot be read ({type(error).__name__}: {reason})")
     return None
 
 
-def _config(text: str) -> dict[str, Any]:
-    return flat(dict(yaml.safe_load(text) or {}))
+def _config(content: bytes) -> dict[str, Any]:
+    settings = flat(dict(load_yaml(content.decode()) or {}))
+    json.dumps(settings, sort_keys=True, default=str)  # as they are compared and shown
+    return settings
 
 
-def _rows(text: str) -> list[dict[str, float]]:
+def _rows(content: bytes) -> list[dict[str, float]]:
     """The lines of a CSV file as numbers; a line that was cut short is left out."""
     rows = []
-    for line in csv.DictReader(text.splitlines()):
+    for line in csv.DictReader(content.decode().splitlines()):
         row = {name: float(value) for name, value in line.items() if name and value and _is_number(value)}
         if "step" in row:
             rows.append(row)
@@ -181,8 +191,8 @@ def _is_number(text: object) -> bool:
         return False
 
 
-def _results(text: str) -> Results:
-    results = json.loads(text)
+def _results(content: bytes) -> Results:
+    results = json.loads(content.decode())
     matrix = [[math.nan if value is None else float(value) for value in row] for row in results["accuracy_matrix"]]
     if not matrix or any(len(row) != len(matrix) for row in matrix):
         raise ValueError("the accuracy matrix must be a square")
@@ -208,4 +218,5 @@ def _results(text: str) -> Results:
         seconds=number("seconds"),
         versions={str(package): str(version) for package, version in dict(results.get("versions", {})).items()},
         class_names=None if names is None else tuple(map(str, names)),
+        divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
     )

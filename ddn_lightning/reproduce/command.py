@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,14 +13,15 @@ from jsonargparse import Namespace
 
 from ddn_lightning.command_parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.files import write_text
+from ddn_lightning.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell
-from ddn_lightning.report.run_result import RunResult, read_result
+from ddn_lightning.report.run_result import RunResult, read_divergence, read_result
+from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.plan import Options, Run, Selection, plan
 from ddn_lightning.reproduce.presets import read_presets
-from ddn_lightning.reproduce.progress import PlanProgress
+from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
 from ddn_lightning.reproduce.tables import TABLES, table
 from ddn_lightning.stop_signals import StopSignals
@@ -29,11 +31,12 @@ SOME_FAILED = 1  # the exit code
 SUFFIXES = {".csv": "csv", ".json": "json"}
 DESCRIPTION = """Execute the runs behind a table of the DDN paper, each as a process of its own, and print mean ± std
 (n) beside the paper's numbers. Finished runs are skipped and killed ones go on, so the same command continues
-what was stopped. Arguments after -- go to every run: ddn reproduce digits -- --trainer.limit_train_batches=2"""
+what was stopped; those that diverged are told and count for nothing. Arguments after -- go to every run:
+ddn reproduce digits -- --trainer.limit_train_batches=2"""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code: 1 if a run failed, 128 plus the signal if it was interrupted."""
+    """Run the command and return its exit code: 1 if a run failed or diverged, 128 plus the signal if interrupted."""
     own, extra = _split(arguments)
     settings = _parser().parse_args(own)
     selection = Selection(*(settings[name] or () for name in ("methods", "datasets", "buffers", "plugins")))
@@ -52,18 +55,17 @@ def reproduce(arguments: Sequence[str]) -> int:
             print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
         return 0
     _check_places(options.runs, settings.output)
+    check_data(runs)
     code = _execute(runs, _executor(settings))
     if code > SOME_FAILED:
         print("the same command goes on from here", file=sys.stderr)
         return code
     name = _format(settings)
-    report = FORMATS[name](compare(targets, _results(runs)))
+    diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
+    report = FORMATS[name](compare(targets, _results(runs), diverged))
     if name == "markdown":  # whoever reads it elsewhere knows where it comes from
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
-    if settings.output is None:
-        print(report, end="")
-    else:
-        write_text(Path(settings.output), report)
+    write_output(settings.output or STANDARD_OUTPUT, report)
     return code
 
 
@@ -95,7 +97,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--address", type=str | None, default=None, help="Of the Ray cluster. Default: a local one.")
     parser.add_argument("--dry-run", action="store_true", help="Print the command of each run and do nothing.")
     parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Of the result.")
-    parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result.")
+    parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
     return parser
 
 
@@ -105,8 +107,7 @@ def _check_places(runs: Path, output: str | None) -> None:
         runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"runs must be a folder that can be made, got {runs}: {error}") from error
-    if output is not None and (Path(output).is_dir() or not Path(output).absolute().parent.is_dir()):
-        raise ConfigurationError(f"output must be a file in an existing folder, got {output}")
+    check_output(output or STANDARD_OUTPUT)
 
 
 def _executor(settings: Namespace) -> Executor:
@@ -131,7 +132,7 @@ def _execute(runs: Sequence[Run], executor: Executor) -> int:
     print(progress.summary(), file=sys.stderr)
     if stop.received:
         return 128 + stop.received
-    return SOME_FAILED if any(event.state == "failed" for event in progress.events.values()) else 0
+    return SOME_FAILED if any(event.state in BAD for event in progress.events.values()) else 0
 
 
 def _results(runs: Sequence[Run]) -> dict[Cell, list[RunResult | None]]:

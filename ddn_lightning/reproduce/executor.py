@@ -1,6 +1,5 @@
 """Runs of a plan as processes of their own, several at a time; what is finished is skipped, what was killed goes on."""
 
-import fcntl
 import os
 import shlex
 import shutil
@@ -16,7 +15,8 @@ from typing import BinaryIO, Literal, Protocol
 
 from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import check_positive
-from ddn_lightning.report.run_result import read_result
+from ddn_lightning.files import lock_open
+from ddn_lightning.report.run_result import read_divergence, read_result
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.run_folder import CHECKPOINTS
 
@@ -33,13 +33,13 @@ class Event:
     Args:
         run: The run.
         state: ``found`` if it was finished before, ``elsewhere`` if another plan executes it, ``stopping`` if it is
-            told to save and end.
+            told to save and end, ``diverged`` if its loss is not finite, now or before: it would be again.
         seconds: How long it took this time.
-        message: The last line of its log, if it failed.
+        message: The last line of its log, if it failed; where and how it diverged.
     """
 
     run: Run
-    state: Literal["found", "elsewhere", "started", "stopping", "finished", "failed"]
+    state: Literal["found", "elsewhere", "started", "stopping", "finished", "failed", "diverged"]
     seconds: float = 0.0
     message: str = ""
 
@@ -105,15 +105,15 @@ class ProcessExecutor:
         """Start the first run that can be started, passing over those that are finished or run elsewhere."""
         for _ in range(len(waiting)):
             run = waiting.popleft()
-            if read_result(run.folder):
-                yield Event(run, "found")
+            if (event := ended_before(run)) is not None:
+                yield event
                 continue
             with open_log(run) as log:
-                if not _lock(log):
+                if not lock_open(log.fileno()):
                     waiting.append(run)
                     yield Event(run, "elsewhere")
-                elif read_result(run.folder):  # by now
-                    yield Event(run, "found")
+                elif (event := ended_before(run)) is not None:  # by now
+                    yield event
                 else:
                     active[slot] = self._start(run, slot, log)
                     yield Event(run, "started")
@@ -156,25 +156,27 @@ def open_log(run: Run) -> BinaryIO:
     return log_of(run).open("ab")
 
 
+def ended_before(run: Run) -> Event | None:
+    """What has become of a run that needs not be started: it is finished, or has diverged."""
+    if read_result(run.folder) is not None:
+        return Event(run, "found")
+    reason = read_divergence(run.folder)
+    return None if reason is None else Event(run, "diverged", message=reason)
+
+
 def can_resume(folder: Path) -> bool:
     """Whether the run in a folder was stopped, and has a checkpoint to go on from."""
-    return read_result(folder) is None and (folder / CHECKPOINTS / LAST).is_file()
-
-
-def _lock(log: BinaryIO) -> bool:
-    """Lock an open file for this process and all that inherit it; false if another one has."""
-    try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    is_ended = read_result(folder) is not None or read_divergence(folder) is not None
+    return not is_ended and (folder / CHECKPOINTS / LAST).is_file()
 
 
 def _outcome(job: _Job) -> Event:
     seconds = time.monotonic() - job.started
     if job.process.returncode == 0 and read_result(job.run.folder):
         return Event(job.run, "finished", seconds)
-    lines = log_of(job.run).read_text(errors="replace").strip().splitlines()
+    if (reason := read_divergence(job.run.folder)) is not None:
+        return Event(job.run, "diverged", seconds, reason)
+    lines = log_of(job.run).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     errors = [line for line in lines if line.startswith("error: ")]  # a tip may follow
     return Event(job.run, "failed", seconds, (errors or lines)[-1])
 

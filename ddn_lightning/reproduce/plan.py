@@ -4,14 +4,14 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
+from ddn_lightning.safe_yaml import read_settings
 
 PAPER_RUNS = {"online": 10, "offline": 3}  # DDN paper, section 6.1
 DATA_FOLDER = "data"  # where the shipped configurations look for datasets
@@ -126,6 +126,22 @@ def is_available(cell: Cell, configs: Path) -> bool:
     return (configs / "method" / f"{cell.method}.yaml").is_file()
 
 
+def data_options(run: Run) -> list[str]:
+    """The options of a run that say which data it learns, as pairs; a configuration file counts as what it says."""
+    words = [word for argument in run.arguments for word in argument.split("=", 1 if argument[:2] == "--" else 0)]
+    options: list[str] = []
+    for option, value in pairwise(words):
+        if option in ("-c", "--config"):
+            settings = _load(Path(value)).get("data", {})
+            if "class_path" in settings:
+                options += ["--data", settings["class_path"]]
+            for name, setting in settings.get("init_args", {}).items():
+                options += [f"--data.{name}", json.dumps(setting)]
+        elif option == "--data" or option.startswith("--data."):
+            options += [option, value]
+    return options
+
+
 def _options_of(cell: Cell) -> dict[str, str]:
     options = {} if cell.buffer_size == 0 else {"--model.buffer_size": str(cell.buffer_size)}
     pairs = (pair.partition("=") for pair in cell.variant.split())
@@ -162,10 +178,9 @@ def _root(settings: Mapping[str, Any], folder: Path | None) -> list[str]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not path.exists():
         raise ConfigurationError(f"expected the configuration file {path}, which is not there")
-    settings: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return settings
+    return read_settings(path)
 
 
 def _fingerprint(settings: object) -> str:

@@ -15,7 +15,8 @@ from ddn_lightning.report.paper import Cell
 from ddn_lightning.reproduce.executor import Event, log_of
 from ddn_lightning.reproduce.plan import Run
 
-ENDED = ("found", "finished", "failed")
+GOOD, BAD = ("found", "finished"), ("failed", "diverged")
+ENDED = (*GOOD, *BAD)
 
 
 class PlanProgress:
@@ -54,6 +55,9 @@ class PlanProgress:
         if event.state == "failed":
             self._print(f"failed after {_duration(event.seconds)}: {event.run.folder.name}")
             self._print(f"    {event.message}\n    {log_of(event.run)}")
+        elif event.state == "diverged":
+            self._print(f"diverged: {event.run.folder.name}")
+            self._print(f"    {event.message}\n    to run it again, delete {event.run.folder}")
         elif event.state == "stopping":
             self._print(f"stopping {event.run.folder.name}, which saves where it is; Ctrl-C once more kills it")
         elif not self.console.is_terminal:
@@ -66,6 +70,8 @@ class PlanProgress:
         parts = [f"{ended} of {self._planned.total()} runs done"]
         if failed := self._count("failed"):
             parts.append(f"{failed} of them failed")
+        if diverged := self._count("diverged"):
+            parts.append(f"{diverged} of them diverged")
         if (seconds := self.seconds_left()) is not None:
             parts.append(f"about {_duration(seconds)} left")
         return ", ".join(parts)
@@ -85,9 +91,9 @@ class PlanProgress:
 
     def _table(self) -> Group:
         """A row for each cell that is not done yet; the rest is in the summary."""
-        table = Table("setting", "data", "buffer", "method", "plug-in", "done", "running", "failed", "planned")
+        table = Table("setting", "data", "buffer", "method", "plug-in", "done", "running", *BAD, "planned")
         for cell, planned in self._planned.items():
-            counts = [self._count(*states, cell=cell) for states in (("found", "finished"), ("started",), ("failed",))]
+            counts = [self._count(*states, cell=cell) for states in (GOOD, ("started",), *((state,) for state in BAD))]
             if counts[0] < planned:
                 plugin = f"{cell.plugin} {cell.variant}".strip()
                 table.add_row(

@@ -8,8 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.report.run_result import read_result
-from ddn_lightning.reproduce.executor import GRACE_SECONDS, POLL_SECONDS, Event, ProcessExecutor
+from ddn_lightning.reproduce.executor import GRACE_SECONDS, POLL_SECONDS, Event, ProcessExecutor, ended_before
 from ddn_lightning.reproduce.plan import Run
 
 
@@ -47,8 +46,8 @@ class RayExecutor:
             while (waiting or active) and not is_stopped():
                 while waiting and len(active) < self.jobs:
                     run = waiting.popleft()
-                    if read_result(run.folder):
-                        yield Event(run, "found")
+                    if (event := ended_before(run)) is not None:
+                        yield event
                         continue
                     active[task.remote(run, Path.cwd())] = run
                     yield Event(run, "started")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ddn_lightning.data import image_tree
+from ddn_lightning.data import decoding
 from ddn_lightning.data.cifar import SplitCIFAR10, SplitCIFAR100
 from ddn_lightning.errors import ConfigurationError
 
@@ -89,7 +89,7 @@ def test_a_tree_is_read_and_cached(
     def decode_image(path: str, image_size: int | None) -> Pixels:
         raise AssertionError(f"{path} was decoded again")
 
-    monkeypatch.setattr(image_tree, "decode_image", decode_image)
+    monkeypatch.setattr(decoding, "decode_image", decode_image)
     data = split_class(str(tmp_path))
     data.prepare_data()
     data.setup("fit")

@@ -10,34 +10,16 @@ import numpy
 import pytest
 import torch
 from lightning.pytorch.utilities import rank_zero_only
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ddn_lightning.data import image_tree
+from ddn_lightning.data import decoding
 from ddn_lightning.data.image_folder import SplitImageFolder, channel_statistics
-from ddn_lightning.data.image_tree import ImageReader, tree_classes, tree_images
+from ddn_lightning.data.image_reader import ImageReader
+from ddn_lightning.data.image_tree import tree_classes, tree_images
 from ddn_lightning.errors import ConfigurationError
 
 CLASSES = ("ant", "bee", "cat", "dog")
-Pixels = NDArray[numpy.uint8]
-
-
-def random_pixels(generator: numpy.random.Generator, height: int = 6, width: int = 5) -> Pixels:
-    return generator.integers(0, 256, (height, width, 3), dtype=numpy.uint8)
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """Two training images and one test image of each of four classes."""
-    generator = numpy.random.default_rng(0)
-    for split, number in (("train", 2), ("test", 1)):
-        for name in CLASSES:
-            folder = tmp_path / "tree" / split / name
-            folder.mkdir(parents=True)
-            for index in range(number):
-                Image.fromarray(random_pixels(generator)).save(folder / f"{index}.png")
-    return tmp_path / "tree"
 
 
 def pixels_of(root: Path, split: str) -> Tensor:
@@ -52,20 +34,6 @@ def cache_files(root: Path) -> list[Path]:
 
 def load(root: Path, train: bool = True, **kwargs: Any) -> tuple[Tensor, Tensor]:
     return SplitImageFolder(str(root), num_tasks=2, **kwargs).load(train)
-
-
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of the images that were decoded, in any order."""
-    paths = []
-    original = image_tree.decode_image
-
-    def decode_image(path: str, image_size: int | None) -> Pixels:
-        paths.append(path)
-        return original(path, image_size)
-
-    monkeypatch.setattr(image_tree, "decode_image", decode_image)
-    return paths
 
 
 def test_splits_hold_the_images_with_their_labels_and_tasks(tree: Path) -> None:
@@ -86,7 +54,7 @@ def test_splits_hold_the_images_with_their_labels_and_tasks(tree: Path) -> None:
 
 
 def test_order_is_kept_over_many_chunks(tmp_path: Path) -> None:
-    number = 2 * image_tree.CHUNK_SIZE + 3
+    number = 2 * decoding.CHUNK_SIZE + 3
     for split in ("train", "test"):
         (tmp_path / split / "only").mkdir(parents=True)
     for index in range(number):
@@ -368,12 +336,6 @@ def test_an_edited_tree_is_decoded_again(tree: Path, decoded: list[str], edit: C
     assert after[1] != before[1]
 
 
-def test_another_image_size_is_decoded_again(tree: Path) -> None:
-    assert load(tree, image_size=4)[0].shape[-1] == 4
-    assert load(tree, image_size=3)[0].shape[-1] == 3
-    assert len(cache_files(tree)) == 1
-
-
 def test_the_cache_moves_with_the_tree(tree: Path, decoded: list[str]) -> None:
     load(tree)
     shutil.move(tree, tree.parent / "elsewhere")
@@ -529,7 +491,7 @@ def test_only_the_first_rank_shows_progress(tree: Path, monkeypatch: pytest.Monk
         shown.append(not disable)
         return steps
 
-    monkeypatch.setattr(image_tree, "track", track)
+    monkeypatch.setattr(decoding, "track", track)
     monkeypatch.setattr(rank_zero_only, "rank", rank)
     load(tree)
 

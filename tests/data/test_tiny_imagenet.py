@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ddn_lightning.data import image_tree
+from ddn_lightning.data import decoding
 from ddn_lightning.data.tiny_imagenet import SplitTinyImageNet
 from ddn_lightning.errors import ConfigurationError
 
@@ -115,7 +115,7 @@ def test_official_numbers() -> None:
 
 def test_second_start_decodes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path).prepare_data()
-    monkeypatch.setattr(image_tree, "decode_image", None)
+    monkeypatch.setattr(decoding, "decode_image", None)
     data = make(tmp_path)
     data.prepare_data()
     data.setup("fit")
@@ -325,3 +325,23 @@ def test_broken_image(folder: Path, tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match=f"cannot decode the image {path}"):
         make(tmp_path).prepare_data()
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("name", ["wnids.txt", "val/val_annotations.txt", "../tiny-imagenet-200.zip"])
+def test_a_named_pipe_is_refused_by_name(folder: Path, tmp_path: Path, name: str) -> None:
+    path = (folder / name).resolve()
+    path.unlink(missing_ok=True)
+    if path.suffix == ".zip":
+        shutil.rmtree(folder)
+    os.mkfifo(path)
+
+    with pytest.raises(ConfigurationError, match=f"^{path} must be a regular file, but is a named pipe"):
+        make(tmp_path).prepare_data()
+
+
+def test_the_order_of_the_names_is_part_of_the_record(folder: Path, tmp_path: Path) -> None:
+    data = make(tmp_path)
+    data.setup("fit")
+
+    assert data.record()["data"]["class_names"] == WNIDS

@@ -453,16 +453,17 @@ def test_every_update_follows_the_gradient_of_an_unrolled_step(
             drawn.update(outer=super().outer_batch(method, current))
             return drawn["outer"]  # type: ignore[no-any-return]
 
-        def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
             lr = first_lr if drawn["method"].trainer.current_epoch % 2 == 0 else first_lr / 10
             expected = reference(lookahead, drawn["method"].network, self, drawn["inner"], drawn["outer"], lr)
-            super()._descend(value, optimizer)
+            stepped = super()._descend(value, optimizer)
             found = [parameter.grad for parameter in self.generator_net.parameters()]
             error, size = (
                 torch.stack([gradient.norm() for gradient in gradients]).sum().item()
                 for gradients in ([a - b for a, b in zip(found, expected, strict=True)], expected)  # type: ignore[operator]
             )
             errors.append(error / size)
+            return stepped
 
     def make() -> ReplayMethod:
         smooth = small_net()

@@ -271,15 +271,40 @@ def test_a_network_that_draws_while_it_predicts_is_trained_the_same(fit: Callabl
     assert_equal(trained(both), trained(running))
 
 
-def test_a_checkpoint_from_before_calibration_is_loaded(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
-    method = fit(lambda: build(ER))
-    method.trainer.save_checkpoint(tmp_path / "old.ckpt")
-    checkpoint = torch.load(tmp_path / "old.ckpt", weights_only=True)
-    del checkpoint["state_dict"]["calibrated_accuracy_matrix"]
-    del checkpoint["callbacks"]["Forgetting"]["statistics"]
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    loaded = ER.load_from_checkpoint(tmp_path / "old.ckpt", backbone=DropoutNet())
+def test_a_checkpoint_from_before_calibration_is_loaded_and_trained_on(
+    fit: Callable[..., ReplayMethod], tmp_path: Path
+) -> None:
+    method = fit(lambda: build(ER), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
+    for name in ("epoch1", "epoch2"):
+        checkpoint = torch.load(tmp_path / f"{name}.ckpt", weights_only=True)
+        del checkpoint["state_dict"]["calibrated_accuracy_matrix"]
+        del checkpoint["callbacks"]["Forgetting"]["statistics"]
+        del checkpoint["ddn_lightning"]["contents"]
+        torch.save(checkpoint, tmp_path / f"{name}.ckpt")
+    loaded = ER.load_from_checkpoint(tmp_path / "epoch2.ckpt", backbone=DropoutNet())
     assert_equal(loaded.state_dict(), method.state_dict())
+    resumed = fit(lambda: build(ER), ckpt_path=tmp_path / "epoch1.ckpt")
+    assert_equal(resumed.state_dict(), method.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        (LAYER, torch.zeros(3), r"must be floating point of shape \(4\)"),
+        (LAYER, torch.full((4,), torch.nan), "must be finite everywhere"),
+        ("backbone.other", torch.zeros(4), "no buffer 'backbone.other'"),
+    ],
+)
+def test_calibrated_statistics_that_do_not_fit_are_refused(
+    fit: Callable[..., ReplayMethod], name: str, value: Tensor, reason: str, tmp_path: Path
+) -> None:
+    method = fit(lambda: build(ER), callbacks=[Forgetting(statistics="memory")])
+    method.trainer.save_checkpoint(tmp_path / "changed.ckpt")
+    checkpoint = torch.load(tmp_path / "changed.ckpt", weights_only=True)
+    checkpoint["ddn_lightning"]["calibrated_statistics"][name] = value
+    torch.save(checkpoint, tmp_path / "changed.ckpt")
+    with pytest.raises(ConfigurationError, match=reason):
+        ER.load_from_checkpoint(tmp_path / "changed.ckpt", backbone=DropoutNet())
 
 
 def test_going_on_with_other_statistics_is_noted(

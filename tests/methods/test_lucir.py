@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from every_method import build
 from tiny import TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
@@ -151,3 +152,9 @@ def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Callable[..., Rep
     options = {"fine_tuning_epochs": 3, "fine_tuning_lr": 0.2, "replay_batch_size": 50}
     fit(lambda: Watch(small_net(), num_classes=6, buffer_size=12, **options), Unaugmented(batch_size=6))
     assert checked == [1, 2]
+
+
+def test_a_class_without_images_gets_no_weight_that_is_not_a_number(fit: Callable[..., ReplayMethod]) -> None:
+    method = fit(lambda: build(LUCIR), TinySequence(batch_size=6, per_class=(12, 12, 12, 0, 12, 12)))
+    assert method.get_parameter("head.weight").isfinite().all()
+    assert method.tasks_finished == 3

@@ -54,6 +54,21 @@ def test_the_numbers_and_the_commands_are_there(report_page: str, recorded_runs:
     assert "ms, evaluation included" in page.text
 
 
+def test_a_run_that_diverged_is_told_and_in_no_mean(recorded_runs: Path) -> None:
+    for seed in range(3):
+        shutil.copytree(recorded_runs / "er", f"runs/er{seed}", ignore=shutil.ignore_patterns("figures", "*.npz"))
+        results = json.loads((recorded_runs / "er/results.json").read_text()) | {"average_accuracy": 50.0 + seed}
+        if seed == 2:  # at the very end
+            results |= {"status": "diverged", "reason": "loss became nan in task 5 at step 40 with lr 9: lower <lr>"}
+        Path(f"runs/er{seed}/results.json").write_text(json.dumps(results))
+    assert main(["report", "runs"]) == 0
+    text = " ".join(Elements(Path("report.html").read_text()).text.split())
+    assert "3 runs (1 diverged), 2 of them finished. Highest: er1, " in text
+    assert "er2 has diverged: loss became nan in task 5 at step 40 with lr 9: lower <lr>" in text
+    assert "50.50 ± 0.71 (2)" in text
+    assert "52.00" not in text
+
+
 def test_broken_runs_are_listed_with_the_reason(report_page: str) -> None:
     text = " ".join(Elements(report_page).text.split())
     assert "broken results.json cannot be read (JSONDecodeError" in text

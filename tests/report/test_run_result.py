@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ddn_lightning.report.run_result import RunResult, read_result
+from ddn_lightning.report.run_result import RunResult, read_divergence, read_result
 
 COMPLETE = {
     "average_accuracy": 40.0,
@@ -28,5 +28,15 @@ def test_an_unfinished_or_foreign_file_is_no_result(results: Any) -> None:
     assert read_result(write(results)) is None
 
 
+def test_a_run_that_diverged_is_no_result_however_far_it_came() -> None:
+    folder = write({**COMPLETE, "status": "diverged", "reason": "loss became nan"})
+    assert read_result(folder) is None
+    assert read_divergence(folder) == "loss became nan"
+    assert read_divergence(write({**COMPLETE, "status": "complete", "reason": None})) is None
+    assert read_divergence(write(COMPLETE)) is None
+    assert read_divergence(write([])) is None
+
+
 def test_there_may_be_none() -> None:
     assert read_result(Path("nowhere")) is None
+    assert read_divergence(Path("nowhere")) is None

@@ -1,7 +1,7 @@
 """Stands in for ``ddn``: a run that takes milliseconds, leaves what a run leaves, and can be told to misbehave.
 
-In the folder of the runs, ``poison`` holds a part of the names of runs that fail, and ``slow`` of those that go on
-until they are told to end, and then save. Each start is noted in ``<name>.starts``.
+In the folder of the runs, ``poison`` holds a part of the names of runs that fail, ``diverging`` of those that diverge,
+and ``slow`` of those that go on until they are told to end, and then save. Each start is noted in ``<name>.starts``.
 """
 
 import json
@@ -26,6 +26,12 @@ def main(arguments: list[str]) -> None:
         wait_to_save(folder)
     matrix = [[80.0, None], [30.0 + int(seed), 50.0]]
     results = {"average_accuracy": 40.0 + int(seed), "forgetting": 50.0 - int(seed), "accuracy_matrix": matrix}
+    if is_among(name, Path(runs, "diverging")):
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        (folder / "checkpoints" / "last.ckpt").touch()
+        outcome = {"status": "diverged", "reason": "loss became nan in task 2 at step 7 with lr 9: lower --model.lr"}
+        (folder / "results.json").write_text(json.dumps({**results, **outcome, "tasks_finished": 1}))
+        sys.exit(3)
     (folder / "results.json").write_text(json.dumps({**results, "tasks_finished": 2}))
 
 

@@ -77,6 +77,21 @@ def test_methods_that_are_not_there_yet_are_listed_with_the_papers_numbers(capsy
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_a_run_that_diverged_is_in_the_table_and_in_no_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    RUNS.mkdir()
+    (RUNS / "diverging").write_text("ddn-seed1")
+    for _ in range(2):  # as a run that was executed, and as one that was found
+        assert reproduce(*DIGITS) == 1
+        printed = capsys.readouterr()
+        *_, alone, distilled = printed.out.splitlines()
+        assert alone.split(" | ")[4] == "41.50 ± 0.71 (2)"
+        assert distilled.split(" | ")[4] == "42.00 (1), 1 of 2 runs, 1 diverged"
+        assert "diverged: offline-digits-100-er-ddn-seed1" in printed.err
+        assert "loss became nan in task 2 at step 7" in printed.err
+        assert "4 of 4 runs done, 1 of them diverged" in printed.err
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_a_poisoned_run_is_reported_with_its_log_and_the_others_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     RUNS.mkdir()
     (RUNS / "poison").write_text("er-ddn-seed1")
@@ -157,11 +172,13 @@ def test_on_a_terminal_there_is_a_live_table() -> None:
         progress.show(Event(runs[1], "failed", 10, "error: none"))
         assert progress.seconds_left() == 200
         assert progress.summary() == "2 of 4 runs done, 1 of them failed, about 3 min left"
+        progress.show(Event(runs[2], "diverged", 10, "loss became nan"))
         console.print(progress._table())
     shown = console.export_text()
-    *_, row = [line.split("│")[4:10] for line in shown.splitlines() if "cifar10" in line]
-    assert [cell.strip() for cell in row] == ["er", "ddn alpha=1", "1", "0", "1", "4"]
+    *_, row = [line.split("│")[4:11] for line in shown.splitlines() if "cifar10" in line]
+    assert [cell.strip() for cell in row] == ["er", "ddn alpha=1", "1", "0", "1", "1", "4"]
     assert "failed after 10 s: run-1" in shown
+    assert "diverged: run-2" in shown
 
 
 def children_of(process: "subprocess.Popen[str]") -> list[int]:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,6 +78,23 @@ def test_at_most_so_many_run_at_a_time_and_take_turns_on_the_devices() -> None:
     assert most == 3
     used = [starts_of(run).read_text().split()[1] for run in runs]
     assert set(used) == {"4", "7"}
+
+
+def test_a_run_that_diverged_is_told_and_not_started_again_until_its_folder_is_deleted() -> None:
+    RUNS.mkdir()
+    (RUNS / "diverging").write_text("run-2")
+    runs = make_runs(3)
+    events = execute(runs)
+    assert [states(events, run)[-1] for run in runs] == ["finished", "diverged", "finished"]
+    again = execute(runs)
+    assert [states(again, run) for run in runs] == [["found"], ["diverged"], ["found"]]
+    for (told,) in ([event for event in found if event.state == "diverged"] for found in (events, again)):
+        assert told.message == "loss became nan in task 2 at step 7 with lr 9: lower --model.lr"
+    assert starts(runs[1]) == ["new"]
+    assert not can_resume(runs[1].folder)
+    shutil.rmtree(runs[1].folder)
+    (RUNS / "diverging").unlink()
+    assert states(execute(runs), runs[1]) == ["started", "finished"]
 
 
 def test_a_failing_run_leaves_its_log_and_does_not_stop_the_others() -> None:

@@ -107,12 +107,13 @@ def cost_figure(costs: Mapping[str, Cost]) -> Figure:
     Args:
         costs: For each run by its name.
     """
-    groups = list(dict.fromkeys(cost.group for cost in costs.values()))
+    groups: dict[str, list[Cost]] = {}
+    for cost in costs.values():
+        groups.setdefault(cost.group, []).append(cost)
     rows = -(-len(groups) // 2)
     with in_style():
         figure, (axes,) = panels(size=(6.4, 3.6 + 0.3 * rows), margins=(0.8, 0.7, 0.3, 0.2 + 0.3 * rows))
-        for index, group in enumerate(groups):
-            members = [cost for cost in costs.values() if cost.group == group]
+        for index, (group, members) in enumerate(groups.items()):
             style = {key: value for key, value in series(index).items() if key != "linestyle"}
             axes.scatter([c.seconds for c in members], [c.accuracy for c in members], 70, label=shorten(group), **style)
         seconds = [cost.seconds for cost in costs.values()]

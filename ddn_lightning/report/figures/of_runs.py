@@ -31,14 +31,24 @@ def comparing_pictures(runs: Sequence[RecordedRun]) -> list[Picture]:
 def _of_same_data(runs: Sequence[RecordedRun]) -> list[Picture]:
     if len(runs) < 2:
         return []
-    return [*_accuracy(runs[:MOST_LINES]), *_cost(runs), *_predictions(runs), *_entropy(runs), *_alpha_beta(runs)]
+    return [*_accuracy(runs), *_cost(runs), *_predictions(runs), *_entropy(runs), *_alpha_beta(runs)]
 
 
 def _accuracy(runs: Sequence[RecordedRun]) -> list[Picture]:
-    figure = task_accuracy_figure({run.name: run.task_curves for run in runs})
-    gist = ", ".join(f"{run.name} {run.results.acc:.1f} %" for run in runs if run.results and run.results.acc)
-    title = "Accuracy of each task over training"
+    shown = runs[:MOST_LINES]
+    figure = task_accuracy_figure({run.name: run.task_curves for run in shown})
+    gist = ", ".join(f"{run.name} {run.results.acc:.1f} %" for run in shown if run.results and run.results.acc)
+    title = f"Accuracy of each task over training{_left_out(len(shown), len(runs))}"
     return [Picture("task_accuracy", title, figure, f"{title}, by run. At the end, on average: {gist}.")]
+
+
+def _left_out(shown: int, there: int) -> str:
+    """What to say of a figure that does not show all runs.
+
+    >>> _left_out(10, 200), _left_out(3, 3)
+    (', 10 of 200 runs', '')
+    """
+    return f", {shown} of {there} runs" if shown < there else ""
 
 
 def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
@@ -59,7 +69,8 @@ def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
 
 
 def _predictions(runs: Sequence[RecordedRun]) -> list[Picture]:
-    chosen = _side_by_side([run for run in runs if run.observed is not None])
+    candidates = [run for run in runs if run.observed is not None]
+    chosen = _side_by_side(candidates)
     confusions = {run.name: found for run in chosen if (found := _table(run, "confusion")) is not None}
     means = {run.name: found for run in chosen if (found := _table(run, "probability")) is not None}
     if len(confusions) < 2 or len({len(table) for table in (*confusions.values(), *means.values())}) > 1:
@@ -69,16 +80,17 @@ def _predictions(runs: Sequence[RecordedRun]) -> list[Picture]:
     gist = ", ".join(f"{name} {value:.1f} %" for name, value in hits.items())
     is_few = len(next(iter(means.values()))) <= FEW_CLASSES
     draw = probability_figure if is_few else probability_map
+    left_out = _left_out(len(chosen), len(candidates))
     return [
         Picture(
             "confusion",
-            "Which class is taken for which",
+            f"Which class is taken for which{left_out}",
             confusion_figure(confusions, names),
             f"Normalised confusion matrices. Recognised on average: {gist}.",
         ),
         Picture(
             "probability",
-            "Mean predicted probabilities of each true class",
+            f"Mean predicted probabilities of each true class{left_out}",
             draw(means, names),
             "Mean predicted probabilities by true class. Of the true class itself: "
             + ", ".join(f"{name} {100 * float(t.diagonal().nanmean()):.1f} %" for name, t in means.items())
@@ -89,9 +101,11 @@ def _predictions(runs: Sequence[RecordedRun]) -> list[Picture]:
 
 def _side_by_side(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
     """The first run of each method with its plug-in; of a single one, its first runs."""
-    first = {run.results.title: run for run in reversed(runs) if run.results is not None}
-    chosen = [run for run in runs if run in first.values()] if len(first) > 1 else list(runs)
-    return chosen[:MOST_SIDE_BY_SIDE] if len(first) > 1 else chosen[:2]
+    first: dict[str, RecordedRun] = {}
+    for run in runs:
+        if run.results is not None:
+            first.setdefault(run.results.title, run)
+    return list(first.values())[:MOST_SIDE_BY_SIDE] if len(first) > 1 else list(runs[:2])
 
 
 def _table(run: RecordedRun, name: str) -> Tensor | None:
@@ -105,11 +119,8 @@ def _entropy(runs: Sequence[RecordedRun]) -> list[Picture]:
         return []
     shown = dict(list(curves.items())[:MOST_LINES])
     gist = ", ".join(f"{name} {curve.values[-1]:.2f} nats" for name, curve in shown.items())
-    return [
-        Picture(
-            "label_entropy", "Entropy of the soft labels", entropy_figure(shown, sizes.pop()), f"At the end: {gist}."
-        )
-    ]
+    title = f"Entropy of the soft labels{_left_out(len(shown), len(curves))}"
+    return [Picture("label_entropy", title, entropy_figure(shown, sizes.pop()), f"At the end: {gist}.")]
 
 
 def _alpha_beta(runs: Sequence[RecordedRun]) -> list[Picture]:

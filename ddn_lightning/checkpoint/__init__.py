@@ -1,0 +1,1 @@
+"""What is demanded of a checkpoint before anything is done with it."""

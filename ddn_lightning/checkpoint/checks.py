@@ -1,0 +1,140 @@
+"""What a part of a checkpoint must be. Each check names the part, what was expected and what was found.
+
+Whoever owns a state checks it with these before taking it over. Lightning restores everything before it starts training
+or logging, so that a run with a bad checkpoint ends before any of its files is touched.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.errors import ConfigurationError
+
+LARGEST = 2**63 - 1  # what fits into a tensor
+LARGEST_SEED = 2**64 - 1
+LONGEST_SHOWN = 60
+
+
+def refuse(part: str, expected: str, found: object) -> NoReturn:
+    """Say what is wrong with a part.
+
+    >>> refuse("task", "an integer", "text")
+    Traceback (most recent call last):
+    ddn_lightning.errors.ConfigurationError: the checkpoint's task must be an integer, got 'text'
+    """
+    raise ConfigurationError(f"the checkpoint's {part} must be {expected}, got {described(found)}")
+
+
+def mapping(part: str, value: object, required: Iterable[str] = ()) -> dict[Any, Any]:
+    """A dictionary that has these keys."""
+    names = tuple(required)
+    if not isinstance(value, dict):
+        refuse(part, "a dictionary", value)
+    for name in names:
+        if name not in value:
+            raise ConfigurationError(f"the checkpoint's {part} must have an entry {name!r}, but there is none")
+    return value
+
+
+def sequence(part: str, value: object, length: int) -> list[Any]:
+    """A list or tuple of this length."""
+    if not isinstance(value, list | tuple) or len(value) != length:
+        refuse(part, f"a list of {length}", value)
+    return list(value)
+
+
+def integer(part: str, value: object, least: int = 0, most: int = LARGEST) -> int:
+    """An integer within bounds, both included."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        bounds = f"of at least {least}" if most in (LARGEST, LARGEST_SEED) else f"from {least} to {most}"
+        refuse(part, f"an integer {bounds}", value)
+    return value
+
+
+def integers(part: str, value: object, length: int, most: int) -> list[int]:
+    """A list or tuple of integers from 0 to a bound."""
+    found = sequence(part, value, length)
+    if not all(isinstance(element, int) and 0 <= element <= most for element in found):
+        refuse(part, f"{length} integers from 0 to {most}", value)
+    return found
+
+
+def number(part: str, value: object, least: float | None = None) -> float:
+    """A finite number, of at least a bound if there is one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not isfinite(value) or (least is not None and value < least):  # type: ignore[arg-type,operator]
+        refuse(part, "a finite number" if least is None else f"a finite number of at least {least}", value)
+    return value  # type: ignore[return-value]
+
+
+def tensor(
+    part: str,
+    value: object,
+    dtype: torch.dtype | None,
+    shape: Sequence[int | None],
+    least: float | None = None,
+    most: float | None = None,
+    may_be_nan: bool = False,
+) -> Tensor:
+    """A tensor without infinite elements, and within bounds if there are any.
+
+    Args:
+        part: What it is, for the message.
+        value: What was found.
+        dtype: Expected type; ``None`` for floating point of any precision, in which a run may be resumed.
+        shape: Expected shape; ``None`` where any length will do.
+        least: Lower bound of the elements.
+        most: Upper bound of the elements.
+        may_be_nan: Whether elements may be missing.
+    """
+    kind = "floating point" if dtype is None else str(dtype).removeprefix("torch.")
+    lengths = ", ".join("any" if length is None else str(length) for length in shape)
+    if not isinstance(value, Tensor) or value.is_meta or value.layout != torch.strided:
+        refuse(part, f"a tensor of {kind}", value)
+    is_kind = value.is_floating_point() if dtype is None else value.dtype == dtype
+    is_shape = value.dim() == len(shape) and all(e in (None, f) for e, f in zip(shape, value.shape, strict=True))
+    if not is_kind or not is_shape:
+        refuse(part, f"{kind} of shape ({lengths})", value)
+    is_bad = torch.zeros_like(value, dtype=torch.bool)
+    if value.is_floating_point():
+        is_bad = value.isinf() if may_be_nan else ~value.isfinite()
+    if least is not None:
+        is_bad = is_bad | (value < least)
+    if most is not None:
+        is_bad = is_bad | (value > most)
+    if is_bad.any():
+        bounds = "finite" if least is None else f"at least {least:g}" if most is None else f"{least:g} to {most:g}"
+        example = value[is_bad][0].item()
+        raise ConfigurationError(
+            f"the checkpoint's {part} must be {bounds} everywhere, but {int(is_bad.sum())} of {value.numel()} elements "
+            f"are not, such as {example}"
+        )
+    return value
+
+
+def generator_state(part: str, value: object) -> torch.Generator:
+    """A generator on the host in a saved state."""
+    generator = torch.Generator()
+    state = tensor(part, value, torch.uint8, generator.get_state().shape)
+    try:
+        generator.set_state(state.cpu())
+    except RuntimeError as error:
+        raise ConfigurationError(f"the checkpoint's {part} must be the state of a generator: {error}") from error
+    return generator
+
+
+def described(value: object) -> str:
+    """What was found, in a few words.
+
+    >>> described(torch.zeros(2, 3)), described({"a": 1}), described(-7)
+    ('float32 of shape (2, 3)', 'a dict of 1', '-7')
+    """
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    if isinstance(value, dict | list | tuple | set):
+        return f"a {type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -1,0 +1,127 @@
+"""Weights and optimizers. Lightning would notice a wrong value in the first step, or never."""
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from ddn_lightning.callbacks.forgetting import CALIBRATED_MATRIX, MATRICES
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.errors import ConfigurationError
+
+REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
+STATISTICS = ("running_var", "num_batches_tracked")  # of BatchNorm, never negative
+GIVEN = ("lr", "momentum", "weight_decay")  # of the classifier: what is given counts, not what was saved
+NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
+PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # their states have their parameters' shape
+
+
+def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
+    """Raise unless weights are finite and fit a network.
+
+    Args:
+        saved: The checkpoint's.
+        own: The network's.
+        is_fit: Whether the accuracy matrices must fit too; in an evaluation they are the checkpoint's.
+        is_strict: Whether all have to be there, and no others.
+    """
+    found = checks.mapping("state_dict", saved)
+    if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # which version 0.1 did not have
+        missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
+        _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
+    for name, weight in own.items():
+        if name in found and isinstance(weight, Tensor) and (is_fit or name not in MATRICES):
+            _check_weight(name, found[name], weight)
+
+
+def fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
+    if (measured := state.get(prefix + "accuracy_matrix")) is not None:  # version 0.1 had no calibrated ones
+        state.setdefault(prefix + CALIBRATED_MATRIX, torch.full_like(measured, torch.nan))
+    for name in MATRICES:
+        if (saved := state.get(prefix + name)) is not None:
+            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
+            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
+            setattr(module, name, matrix)
+
+
+def check_buffers(part: str, saved: object, own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Values for some of a network's buffers. Raise unless they are finite and fit."""
+    found: dict[str, Tensor] = checks.mapping(part, saved)
+    for name, value in found.items():
+        if name not in own:
+            raise ConfigurationError(f"the checkpoint's {part} must be of this network, which has no buffer {name!r}")
+        checks.tensor(f"{part}/{name}", value, None, own[name].shape, 0 if name.endswith(STATISTICS) else None)
+    return found
+
+
+def _check_weight(name: str, saved: object, own: Tensor) -> None:
+    part, dtype = f"state_dict/{name}", None if own.is_floating_point() else own.dtype
+    if not isinstance(saved, Tensor) or saved.shape != own.shape:
+        _misfit(f"{part} must be of shape {tuple(own.shape)}, got {checks.described(saved)}")
+    if name in MATRICES:
+        checks.tensor(part, saved, dtype, own.shape, 0, 100, may_be_nan=True)
+    elif own.isfinite().all():
+        checks.tensor(part, saved, dtype, own.shape, 0 if name.endswith(STATISTICS) else None)
+    elif not saved.is_floating_point():  # a buffer that begins with infinity, such as a mask, may hold what it likes
+        checks.refuse(part, "floating point", saved)
+
+
+def _misfit(reason: str) -> NoReturn:
+    raise ConfigurationError(f"the checkpoint does not fit: another network or distiller, or damaged ({reason})")
+
+
+def check_optimizers(saved: object, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raise unless the states are those of such optimizers, and finite.
+
+    Args:
+        saved: The checkpoint's.
+        optimizers: New ones, not used for anything else: they take the states over.
+    """
+    states = checks.sequence("optimizer_states", saved, len(optimizers))
+    for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
+        part, own = f"optimizer_states/{index}", optimizer.state_dict()
+        checks.mapping(part, state, ("state", "param_groups"))
+        checks.sequence(f"{part}/param_groups", state["param_groups"], len(own["param_groups"]))
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for key, moments in checks.mapping(f"{part}/state", state["state"]).items():
+            place = checks.integer(f"{part}/state", key, 0, len(parameters) - 1)
+            form = {name: value.shape for name, value in own["state"].get(place, {}).items()}
+            _check_moments(f"{part}/state/{key}", moments, parameters[place], form, type(optimizer))
+        for number, (group, own_group) in enumerate(zip(state["param_groups"], own["param_groups"], strict=True)):
+            _check_parameters(f"{part}/param_groups/{number}", group, own_group)
+        optimizer.load_state_dict(state)  # adds options that were not known when the checkpoint was written
+        for number, (group, own_group) in enumerate(zip(optimizer.param_groups, own["param_groups"], strict=True)):
+            given = GIVEN if index == 0 else ("lr",)
+            _check_options(f"{part}/param_groups/{number}", group, own_group, given)
+
+
+def _check_parameters(part: str, saved: object, own: dict[str, Any]) -> None:
+    group = checks.mapping(part, saved, ("params",))
+    params = checks.sequence(f"{part}/params", group["params"], len(own["params"]))
+    if any(type(number) is not int for number in params) or params != own["params"]:
+        checks.refuse(f"{part}/params", f"the numbers from {own['params'][0]} on", params)
+
+
+def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], given: Sequence[str]) -> None:
+    """All but those that may be given anew must be as they are, since the checkpoint's would count from now on."""
+    checks.mapping(part, group, own)
+    for name, value in own.items():
+        if name in given:
+            checks.number(f"{part}/{name}", group[name], least=0)
+        elif name != "params" and (type(group[name]) is not type(value) or group[name] != value):
+            checks.refuse(f"{part}/{name}", f"{value}, as it is now", group[name])
+
+
+def _check_moments(
+    part: str, saved: object, parameter: Tensor, form: dict[str, torch.Size], kind: type[torch.optim.Optimizer]
+) -> None:
+    """What an optimizer has noted of a parameter. ``form`` has the shapes that a new optimizer begins with, if any."""
+    for name, value in checks.mapping(part, saved, (*form, *REQUIRED.get(kind, ()))).items():
+        where, least = f"{part}/{name}", 0 if name in NEVER_NEGATIVE else None
+        if isinstance(value, Tensor) or name in form or name in REQUIRED.get(kind, ()):
+            shape = form.get(name, parameter.shape if kind in PLAIN else getattr(value, "shape", ()))
+            checks.tensor(where, value, None, () if name == "step" else shape, least)
+        elif value is not None:
+            checks.number(where, value, least)

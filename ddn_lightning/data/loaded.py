@@ -1,0 +1,97 @@
+"""What a dataset's ``load`` has returned, checked once: any mistake here would train to nonsense without a word."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.errors import ConfigurationError
+
+LIKELY_CHANNELS = (1, 3, 4)
+
+
+def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Images as ``uint8`` (number, channels, height, width) and labels as ``int64``.
+
+    Args:
+        loaded: What ``load`` has returned.
+        train: What it was asked for.
+        num_classes: Number of classes of the dataset.
+        mean: The dataset's mean, one number for each channel.
+    """
+    call = f"load(train={train})"
+    parts = tuple(loaded) if isinstance(loaded, tuple | list) else (loaded,)
+    if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
+        found = ", ".join(type(part).__name__ for part in parts)
+        raise ConfigurationError(f"{call} must return two tensors, images and labels, got {found}")
+    images, labels = parts
+    _check_images(call, images, len(mean))
+    return images, _checked_labels(call, labels, len(images), num_classes)
+
+
+def check_tasks(labels: Tensor, train: bool, task_classes: Tensor) -> None:
+    """Refuse a task without images: nothing could be learned or measured.
+
+    Args:
+        labels: Class of each image.
+        train: Whether these are the training images.
+        task_classes: Classes of each task (num_tasks, classes per task).
+    """
+    per_task = labels.bincount(minlength=task_classes.numel())[task_classes].sum(dim=1)
+    for task, number in enumerate(per_task.tolist()):
+        if number == 0:
+            raise ConfigurationError(
+                f"load(train={train}) must return images of every task, but has none of task {task + 1}, which is "
+                f"classes {task_classes[task].tolist()}"
+            )
+
+
+def _check_images(call: str, images: Tensor, num_channels: int) -> None:
+    expected = f"{call} must return uint8 images (number, channels, height, width) with values 0-255"
+    if images.dtype != torch.uint8:
+        raise ConfigurationError(f"{expected}, got {_described(images)}")
+    shape = tuple(images.shape)
+    if images.ndim != 4:
+        hint = ": add the channel with .unsqueeze(1)" if images.ndim == 3 else ""
+        raise ConfigurationError(f"{expected}, got the shape {shape}{hint}")
+    if images.shape[1] != num_channels:
+        is_channels_last = shape[1] not in LIKELY_CHANNELS and shape[3] in LIKELY_CHANNELS
+        hint = ": the channels come last, move them with .permute(0, 3, 1, 2)" if is_channels_last else ""
+        raise ConfigurationError(
+            f"{expected}, with as many channels as mean and std have numbers, {num_channels}, got the shape "
+            f"{shape}{hint}"
+        )
+
+
+def _described(images: Tensor) -> str:
+    """A type other than ``uint8``, with its range and what to do."""
+    name = str(images.dtype).removeprefix("torch.")
+    if not images.numel() or images.is_complex():
+        return name
+    low, high = float(images.min()), float(images.max())
+    if low >= 0 and high <= 1:
+        return f"{name} in [0, 1]: multiply by 255 and convert with .to(torch.uint8)"
+    if low >= 0 and high <= 255:
+        return f"{name} in [{low:.4g}, {high:.4g}]: convert with .to(torch.uint8)"
+    return f"{name} in [{low:.4g}, {high:.4g}]: return the raw pixels, they are normalised by mean and std later"
+
+
+def _checked_labels(call: str, labels: Tensor, number: int, num_classes: int) -> Tensor:
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ConfigurationError(f"{call} must return labels as int64, got {labels.dtype}: convert with .long()")
+    if labels.shape != (number,):
+        hint = ": flatten them with .flatten()" if labels.numel() == number else ""
+        raise ConfigurationError(
+            f"{call} must return one label for each of its {number} images, got the shape {tuple(labels.shape)}{hint}"
+        )
+    labels = labels.long()
+    if number == 0:
+        raise ConfigurationError(f"{call} must return at least one image, got none")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= num_classes:
+        hint = ": they count from 1, subtract 1" if (low, high) == (1, num_classes) else ""
+        raise ConfigurationError(
+            f"{call} must return labels from 0 to {num_classes - 1}, for num_classes = {num_classes}, got {low} to "
+            f"{high}{hint}"
+        )
+    return labels

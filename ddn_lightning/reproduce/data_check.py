@@ -1,0 +1,80 @@
+"""Whether the finished runs of a plan were trained on the data that is given now, wherever that was then."""
+
+import inspect
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from jsonargparse import ArgumentError, ArgumentParser
+
+from ddn_lightning.data.data_record import DataRecord
+from ddn_lightning.data.notes import note
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.report.recorded_run import RESULTS_FILE
+from ddn_lightning.report.run_result import read_result
+from ddn_lightning.reproduce.plan import Run, data_options
+
+IRRELEVANT = inspect.signature(TaskSequence).parameters.keys() - {"num_tasks"}  # how data is served, not which it is
+
+
+def check_data(runs: Sequence[Run]) -> None:
+    """Refuse to take the results of one dataset for those of another.
+
+    Runs that were stopped need no check here: they make their own when they go on. The data is loaded once for each
+    dataset with a finished run; where it is not there any more, its runs are taken as they are.
+    """
+    finished: dict[str, list[tuple[Run, DataRecord]]] = {}
+    unknown = 0
+    for run in runs:
+        if read_result(run.folder) is None:
+            continue
+        record = _recorded(run.folder)
+        if record is None:
+            unknown += 1
+        else:
+            finished.setdefault(_settings(tuple(data_options(run))), []).append((run, record))
+    if unknown:
+        note(f"{unknown} of the runs found, of version 0.1, do not say which data they were trained on")
+    for settings, known in finished.items():
+        given = _record_of(settings)
+        for run, record in known:
+            difference = given and record.difference(given, f"the finished run {run.folder}")
+            if difference is not None:
+                raise ConfigurationError(f"{difference}; choose another folder by --runs, or delete that run")
+
+
+def _recorded(folder: Path) -> DataRecord | None:
+    data = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8")).get("data")
+    try:
+        return None if data is None else DataRecord.from_plain(data)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{folder / RESULTS_FILE}: {error}") from error
+
+
+@cache
+def _settings(options: tuple[str, ...]) -> str:
+    """The class of a dataset and the arguments that decide what is in it, as JSON."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(TaskSequence, "data", fail_untyped=False)
+    try:
+        data = parser.parse_args(list(options)).data
+    except ArgumentError as error:
+        raise ConfigurationError(f"cannot tell which data {' '.join(options)} is: {error}") from error
+    arguments = {name: value for name, value in data.init_args.as_dict().items() if name not in IRRELEVANT}
+    return json.dumps([data.class_path, arguments])
+
+
+def _record_of(settings: str) -> DataRecord | None:
+    class_path, arguments = json.loads(settings)
+    module, _, name = class_path.rpartition(".")
+    try:
+        sequence: TaskSequence = getattr(import_module(module), name)(**arguments)
+        sequence.prepare_data()
+        sequence.setup("fit")
+    except (ConfigurationError, OSError) as error:
+        note(f"cannot check that the runs found were trained on the data given now: {error}")
+        return None
+    return sequence.data_record()

@@ -1,0 +1,60 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from lightning.pytorch import Trainer, seed_everything
+from tiny import DropoutNet, TinySequence, small_net
+from torch import nn
+
+from ddn_lightning import ER, ICaRL, SmallNet
+from ddn_lightning.callbacks.start_checks import StartChecks
+from ddn_lightning.errors import ConfigurationError
+
+MakeTrainer = Callable[..., Trainer]
+
+
+class NormalisedNet(SmallNet):
+    """Ends with a BatchNorm over one value for each image."""
+
+    def __init__(self) -> None:
+        super().__init__(width=4, feature_dim=8)
+        self.layers.append(nn.BatchNorm1d(8))
+
+
+def fit(make_trainer: MakeTrainer, net: Callable[[], SmallNet], batch_size: int, **trainer_arguments: object) -> ER:
+    seed_everything(0, verbose=False)
+    method = ER(net(), num_classes=6, buffer_size=10)
+    sequence = TinySequence(batch_size=batch_size, drop_last=False)
+    make_trainer(callbacks=[StartChecks()], **trainer_arguments).fit(method, sequence)
+    return method
+
+
+def test_a_memory_without_room_is_refused_before_training(make_trainer: MakeTrainer) -> None:
+    for size in (10**12, 10**30):
+        method = ER(small_net(), num_classes=6, buffer_size=size)
+        with pytest.raises(ConfigurationError, match=f"buffer_size must be .* there is room for, got {size}: "):
+            make_trainer(callbacks=[StartChecks()]).fit(method, TinySequence())
+
+
+def test_exemplars_take_no_room_ahead(make_trainer: MakeTrainer) -> None:
+    method = ICaRL(small_net(), num_classes=6, buffer_size=10**12)
+    make_trainer(callbacks=[StartChecks()], max_steps=1).fit(method, TinySequence(batch_size=6))
+
+
+@pytest.mark.parametrize("batch_size", [1, 23])  # of 24 images in the first task
+def test_a_batch_of_one_is_refused_where_batch_norm_cannot_do_it(make_trainer: MakeTrainer, batch_size: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"batch_size = {batch_size} leaves a batch of one image"):
+        fit(make_trainer, NormalisedNet, batch_size)
+
+
+def test_a_batch_of_one_is_no_mistake_elsewhere(make_trainer: MakeTrainer) -> None:
+    fit(make_trainer, small_net, 23)  # without BatchNorm
+    fit(make_trainer, NormalisedNet, 23, limit_train_batches=1)  # never comes to it
+
+
+def test_checking_changes_nothing(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = fit(make_trainer, DropoutNet, 23).state_dict()
+    monkeypatch.setattr(StartChecks, "on_fit_start", lambda *_: None)
+    unchecked = fit(make_trainer, DropoutNet, 23).state_dict()
+    for name in ("backbone.layers.0.weight", "backbone.layers.1.running_mean", "head.weight", "accuracy_matrix"):
+        assert torch.equal(checked[name].nan_to_num(-1), unchecked[name].nan_to_num(-1))

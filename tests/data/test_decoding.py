@@ -1,0 +1,102 @@
+"""An image is read as its viewer shows it."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+
+from ddn_lightning.data.decoding import decode_image, decode_images
+from ddn_lightning.data.image_tree import list_images
+
+# what a camera that was held like this stores, by what the picture shows
+STORED = {
+    1: lambda pixels: pixels,
+    2: numpy.fliplr,
+    3: lambda pixels: numpy.rot90(pixels, 2),
+    4: numpy.flipud,
+    5: lambda pixels: pixels.transpose(1, 0, 2),
+    6: lambda pixels: numpy.rot90(pixels, 1),
+    7: lambda pixels: numpy.rot90(pixels, 2).transpose(1, 0, 2),
+    8: lambda pixels: numpy.rot90(pixels, -1),
+}
+
+
+def picture() -> NDArray[numpy.uint8]:
+    return numpy.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=numpy.uint8)
+
+
+def exif(orientation: int) -> Image.Exif:
+    data = Image.Exif()
+    data[ExifTags.Base.Orientation] = orientation
+    return data
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "webp"])
+@pytest.mark.parametrize("orientation", STORED)
+def test_a_rotated_image_is_turned_upright(tmp_path: Path, orientation: int, suffix: str) -> None:
+    stored = Image.fromarray(numpy.ascontiguousarray(STORED[orientation](picture())))
+    stored.save(tmp_path / f"a.{suffix}", exif=exif(orientation), **({"lossless": True} if suffix == "webp" else {}))
+
+    assert numpy.array_equal(decode_image(str(tmp_path / f"a.{suffix}"), None).pixels, picture())
+
+
+def test_a_rotated_photo_is_turned_before_it_is_resized(tmp_path: Path) -> None:
+    pixels = numpy.zeros((32, 64, 3), dtype=numpy.uint8)
+    pixels[:, 32:] = 255  # bright on the right
+    Image.fromarray(numpy.rot90(pixels, 1)).save(tmp_path / "a.jpg", exif=exif(6))
+
+    found = decode_image(str(tmp_path / "a.jpg"), 8).pixels
+
+    assert found[:, :3].max() < 20
+    assert found[:, 5:].min() > 235
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_an_orientation_that_is_none_changes_nothing(tmp_path: Path, orientation: int) -> None:
+    Image.fromarray(picture()).save(tmp_path / "a.png", exif=exif(orientation))
+
+    assert numpy.array_equal(decode_image(str(tmp_path / "a.png"), None).pixels, picture())
+
+
+def test_damaged_exif_data_does_not_hide_the_image(tmp_path: Path) -> None:
+    whole = exif(6).tobytes()
+    for length in range(6, len(whole)):
+        Image.fromarray(picture()).save(tmp_path / "a.png", exif=whole[:length])
+        assert decode_image(str(tmp_path / "a.png"), None).pixels.size == picture().size
+
+
+def transparent(mode: str) -> Image.Image:
+    """Left half opaque black, right half invisible, under which there is black as well."""
+    image = Image.new("LA" if mode == "LA" else "RGBA", (4, 4))
+    image.paste((0, 255) if mode == "LA" else (0, 0, 0, 255), (0, 0, 2, 4))  # type: ignore[arg-type]
+    if mode != "P":
+        return image
+    indexed = Image.new("P", (4, 4), 1)
+    indexed.putpalette([0, 0, 0, 0, 0, 0])
+    indexed.paste(0, (0, 0, 2, 4))
+    return indexed
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_pixels_become_white_and_that_is_noted(
+    tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"transparency": 1} if mode == "P" else {}
+    transparent(mode).save(tmp_path / "a.png", **options)
+    Image.new("RGBA", (4, 4), (10, 20, 30, 255)).save(tmp_path / "b.png")  # opaque
+
+    images = decode_images(list_images([str(tmp_path)]), None, "")
+
+    assert (images[0, :, :, :2] == 0).all()
+    assert (images[0, :, :, 2:] == 255).all()
+    assert images[1, :, 0, 0].tolist() == [10, 20, 30]
+    expected = f"note: 1 of 2 images are transparent, such as {tmp_path}/a.png: they get a white background"
+    assert expected in capsys.readouterr().err
+
+
+def test_half_transparent_pixels_are_mixed_with_white(tmp_path: Path) -> None:
+    Image.new("RGBA", (4, 4), (0, 100, 200, 51)).save(tmp_path / "a.png")
+
+    assert decode_image(str(tmp_path / "a.png"), 2).pixels[0, 0].tolist() == [204, 224, 244]

@@ -1,0 +1,102 @@
+"""What is an image, what is skipped with a note, and what is never opened."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from ddn_lightning.data.image_folder import SplitImageFolder
+from ddn_lightning.errors import ConfigurationError
+
+
+def load(root: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    return SplitImageFolder(str(root), num_tasks=2).load(train=True)
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(path))  # the whole path would be too long
+
+
+def link_to_pipe(path: Path) -> None:
+    os.mkfifo(path.parents[2] / "pipe")
+    path.symlink_to(path.parents[2] / "pipe")
+
+
+def link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (make_pipe, "named pipe"),
+        (make_socket, "socket"),
+        (link_to_pipe, "named pipe"),
+        (link_to_device, "device"),
+    ],
+)
+def test_what_would_block_is_refused_by_name(tree: Path, make: Callable[[Path], None], kind: str) -> None:
+    path = tree / "train/bee/x.png"
+    make(path)
+
+    with pytest.raises(ConfigurationError, match=f"^{path} must be a regular file, but is a {kind}$"):
+        load(tree)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("place", ["", "train", "train/bee"])
+def test_a_named_pipe_for_a_folder_is_refused(tree: Path, place: str) -> None:
+    shutil.rmtree(tree / place)
+    os.mkfifo(tree / place)
+
+    with pytest.raises(ConfigurationError, match=str(tree)):
+        load(tree)
+
+
+def test_linked_images_and_folders_are_read(tree: Path) -> None:
+    expected = load(tree)
+    (tree / "elsewhere").mkdir()
+    for name in ("ant/0.png", "bee"):
+        path = tree / "train" / name
+        path.rename(tree / "elsewhere" / path.name)
+        path.symlink_to(tree / "elsewhere" / path.name)
+
+    found = load(tree)
+
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
+def test_jfif_is_a_jpeg(tree: Path) -> None:
+    Image.new("RGB", (5, 6), (200, 100, 50)).save(tree / "train/ant/2.JFIF", format="JPEG")
+
+    assert load(tree)[1].tolist() == [0, 0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_what_is_skipped_is_noted_once_with_its_number_and_an_example(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load(tree)
+    assert "note" not in capsys.readouterr().err
+    for name in ("ant/notes.txt", "bee/raw.nef", "bee/.hidden"):
+        (tree / "train" / name).touch()
+    (tree / "train/dog/more.png").mkdir()
+
+    data = SplitImageFolder(str(tree), num_tasks=2)
+    data.prepare_data()
+    data.setup("fit")
+
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "note" in line]
+    assert f"note: skipped 2 files and 1 sub-folder beside the images, such as {tree}/train/ant/notes.txt" in line
+    assert ".jfif" in line
