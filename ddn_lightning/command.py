@@ -22,6 +22,7 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
 from torch.multiprocessing.spawn import ProcessRaisedException
 
+from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.progress import TaskProgressBar
 from ddn_lightning.callbacks.run_figures import RunFigures
@@ -76,6 +77,8 @@ class DDNCommand(LightningCLI):
             "<runs>/<name>/checkpoints/last.ckpt, from which --ckpt_path last goes on.",
         )
         parser.add_argument("--runs", type=str, default="runs", help="Folder for the folders of all runs.")
+        # not left to trainer.callbacks, of which a later file's list replaces that of an earlier one
+        parser.add_class_arguments(Forgetting, "forgetting")
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -125,7 +128,7 @@ class DDNCommand(LightningCLI):
         """Add the run folder with its loggers and results, and the progress bar."""
         config = self.config_init[self.subcommand]
         self._check_num_classes()
-        callbacks: list[Callback] = [StartChecks()]
+        callbacks: list[Callback] = [StartChecks(), *self._measuring(config)]
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run:
@@ -141,6 +144,16 @@ class DDNCommand(LightningCLI):
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
         with self._no_folder_for_nothing(), self._refusals_named():
             return super().instantiate_trainer(**kwargs)
+
+    def _measuring(self, config: Any) -> list[Callback]:
+        """The callback that measures, unless ``trainer.callbacks`` has one already."""
+        given = config.trainer.callbacks or []
+        if not any(isinstance(c, Forgetting) for c in (given if isinstance(given, list) else [given])):
+            return [config.forgetting]
+        asked_for = self.config[self.subcommand].forgetting
+        if asked_for != self._parser(self.subcommand).get_defaults().forgetting:
+            raise ConfigurationError("forgetting must be left out where trainer.callbacks has a Forgetting of its own")
+        return []
 
     def fit(self, **kwargs: Any) -> None:
         """Train the whole sequence."""

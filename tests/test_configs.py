@@ -11,6 +11,7 @@ from ddn_lightning.cli import main
 CONFIGS = Path(__file__).parents[1] / "configs"
 AXES = {axis: sorted((CONFIGS / axis).glob("*.yaml")) for axis in ("method", "data", "setting")}
 PLUGINS = sorted((CONFIGS / "plugin").glob("*.yaml"))
+STATISTICS = CONFIGS / "statistics"
 COMBINATIONS = [*itertools.product(*AXES.values()), *itertools.product(AXES["method"], PLUGINS)]
 # files of an axis differ in their own values only: every file by default, all combinations with the slow tests
 FAST = ("er", "cifar10", "online", "ddn")
@@ -82,3 +83,17 @@ def test_single_options_win_over_files(capsys: pytest.CaptureFixture[str]) -> No
     settings = parsed(capsys, CONFIGS / "base.yaml", CONFIGS / "data/cifar10.yaml", options=options)
     assert settings["model"]["init_args"]["buffer_size"] == 7
     assert settings["model"]["init_args"]["backbone"]["init_args"]["width"] == 20
+
+
+def test_statistics_are_chosen_by_the_last_file_and_keep_ones_own_callbacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("trainer:\n  callbacks:\n    - class_path: lightning.pytorch.callbacks.LearningRateMonitor\n")
+    files = {path.stem: path for path in STATISTICS.glob("*.yaml")}
+    assert files.keys() == {"running", "memory", "both"}
+    for name, file in files.items():
+        for order in ([own, files["memory"], file], [files["both"], file, own]):
+            settings = parsed(capsys, CONFIGS / "quickstart.yaml", *order)
+            assert settings["forgetting"]["statistics"] == name
+            assert settings["trainer"]["callbacks"][0]["class_path"].endswith("LearningRateMonitor")

@@ -118,8 +118,13 @@ class RunRecord(TaskCallback):
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
         title = f"{type(method).__name__}{plugin} on {method.sequence.name}: accuracy (%) after each task"
+        if forgetting.statistics_of(method) == "memory":
+            title += " with calibrated BatchNorm statistics"
         console = Console()
         self._shown = [*accuracy_tables(method.accuracy_matrix, forgetting.summary, title, console.width)]
+        if found := forgetting.summary(method.calibrated_accuracy_matrix):
+            acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
+            self._shown.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
         if status != COMPLETE:
             learned = f"{method.tasks_finished} of {len(method.accuracy_matrix)} tasks learned"
             self._shown.append(f"{status}: {learned}, stopped at step {trainer.global_step}")
@@ -146,6 +151,8 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "forgetting_definition": {"over": forgetting.over, "reference": forgetting.reference},
         "accuracy_matrix": _plain(method.accuracy_matrix),
         "task_il_matrix": _plain(method.task_il_matrix),
+        "statistics": forgetting.statistics_of(method),
+        **_calibrated(method, forgetting),
         "tasks_finished": method.tasks_finished,
         "seed": method.streams.seed,
         "method": type(method).__name__,
@@ -156,6 +163,16 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "buffer_size": 0 if method.kept is None else method.kept.buffer_size,
         "versions": {package: version(package) for package in PACKAGES},
     }
+
+
+def _calibrated(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
+    """The results with calibrated statistics, where they were measured besides the others."""
+    if forgetting.statistics_of(method) != "both":
+        return {}
+    measured = forgetting.summary(method.calibrated_accuracy_matrix)
+    summary = {f"calibrated_{name}": round(float(value), 4) for name, value in measured.items()}
+    empty = dict.fromkeys(("calibrated_average_accuracy", "calibrated_forgetting"))
+    return {**empty, **summary, "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix)}
 
 
 def _plain(matrix: Tensor) -> list[list[float | None]]:

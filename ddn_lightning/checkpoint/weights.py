@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ddn_lightning.callbacks.forgetting import MATRICES
+from ddn_lightning.callbacks.forgetting import CALIBRATED_MATRIX, MATRICES
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
 
@@ -27,12 +27,33 @@ def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_st
         is_strict: Whether all have to be there, and no others.
     """
     found = checks.mapping("state_dict", saved)
-    if is_strict and found.keys() != own.keys():
+    if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # which version 0.1 did not have
         missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
         _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
     for name, weight in own.items():
         if name in found and isinstance(weight, Tensor) and (is_fit or name not in MATRICES):
             _check_weight(name, found[name], weight)
+
+
+def fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
+    if (measured := state.get(prefix + "accuracy_matrix")) is not None:  # version 0.1 had no calibrated ones
+        state.setdefault(prefix + CALIBRATED_MATRIX, torch.full_like(measured, torch.nan))
+    for name in MATRICES:
+        if (saved := state.get(prefix + name)) is not None:
+            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
+            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
+            setattr(module, name, matrix)
+
+
+def check_buffers(part: str, saved: object, own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Values for some of a network's buffers. Raise unless they are finite and fit."""
+    found: dict[str, Tensor] = checks.mapping(part, saved)
+    for name, value in found.items():
+        if name not in own:
+            raise ConfigurationError(f"the checkpoint's {part} must be of this network, which has no buffer {name!r}")
+        checks.tensor(f"{part}/{name}", value, None, own[name].shape, 0 if name.endswith(STATISTICS) else None)
+    return found
 
 
 def _check_weight(name: str, saved: object, own: Tensor) -> None:

@@ -24,20 +24,20 @@ from ddn_lightning.errors import ConfigurationError, check_fraction, check_momen
 from ddn_lightning.memory.exemplars import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir import ReservoirBuffer
+from ddn_lightning.methods.calibrated_learner import CalibratedLearner
 from ddn_lightning.methods.check_trainer import check_schedule, check_trainer
 from ddn_lightning.methods.replay_loss import ReplayLoss as ReplayLoss  # methods import both from here
-from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.samples import Samples, cross_entropy
 
 
-class ReplayMethod(TaskLearner, ABC):
+class ReplayMethod(CalibratedLearner, ABC):
     """Learns a task sequence while rehearsing samples from a memory.
 
     A method says what its loss is, in :meth:`loss`; where its paper needs more, it also overrides :meth:`current_loss`,
     :meth:`stream`, :meth:`begin_task`, :meth:`end_task` or :meth:`class_scores`. Drawing and augmenting memory, the
     optimizer, several devices and checkpoints are dealt with here. A loss is a mean by :meth:`Samples.mean`, so that
-    gradients may simply be summed over devices.
+    gradients may simply be summed over devices, and takes its outputs by :meth:`logits_of`.
 
     Args:
         backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
@@ -50,13 +50,13 @@ class ReplayMethod(TaskLearner, ABC):
         lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
         lr_decay: See ``lr_milestones``; from 0 to 1.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
-        **kwargs: Arguments of :class:`TaskLearner`.
+        **kwargs: Arguments of :class:`CalibratedLearner`.
 
     Example:
         >>> class PlainReplay(ReplayMethod):
         ...     def loss(self, current, *memory):
         ...         (replayed,) = memory  # one draw; there is always something in it
-        ...         logits = self(replayed.images)
+        ...         logits = self.logits_of(replayed)
         ...         loss = self.current_loss(current)
         ...         return replace(loss, rehearsal=cross_entropy(logits, replayed), memory_logits=logits)
         >>> from ddn_lightning import SmallNet
@@ -116,7 +116,7 @@ class ReplayMethod(TaskLearner, ABC):
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """The loss on the incoming batch alone: all there is while nothing is replayed."""
-        logits = self(current.images)
+        logits = self.logits_of(current)
         return ReplayLoss(cross_entropy(logits, current), logits)
 
     @abstractmethod
@@ -175,7 +175,9 @@ class ReplayMethod(TaskLearner, ABC):
         if self.task < self.replay_from_task:
             return []
         draws = [self.draw_memory() for _ in range(self.memory_draws)]
-        return [draw for draw in draws if draw is not None]
+        found = [draw for draw in draws if draw is not None]
+        self.is_replaying = bool(found)
+        return found
 
     def _descend(self, loss: ReplayLoss) -> Tensor:
         """One SGD step; returns the loss over all ranks."""

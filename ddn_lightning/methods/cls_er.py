@@ -52,7 +52,7 @@ class CLSER(ReplayMethod):
         """Cross-entropy on both batches, and the distance to the better average."""
         (rehearsed,) = memory
         new = self.current_loss(current)
-        logits = self(rehearsed.images)
+        logits = self.logits_of(rehearsed)
         distances = (logits - self._better_outputs(rehearsed)).square().mean(dim=1)
         other = new.other + self.consistency_weight * rehearsed.mean(distances)
         return ReplayLoss(other, new.current_logits, cross_entropy(logits, rehearsed), logits)

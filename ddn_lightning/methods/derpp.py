@@ -38,7 +38,7 @@ class DERPlusPlus(ReplayMethod):
         remembered, rehearsed = memory
         assert remembered.logits is not None
         new = self.current_loss(current)
-        distances = (self(remembered.images) - remembered.logits).square().mean(dim=1)
-        logits = self(rehearsed.images)
+        distances = (self.logits_of(remembered) - remembered.logits).square().mean(dim=1)
+        logits = self.logits_of(rehearsed)
         other = new.other + self.alpha * remembered.mean(distances)
         return ReplayLoss(other, new.current_logits, self.beta * cross_entropy(logits, rehearsed), logits, self.beta)

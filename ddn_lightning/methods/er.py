@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.errors import check_not_negative
+from ddn_lightning.errors import ConfigurationError, check_not_negative
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
@@ -51,6 +51,10 @@ class ER(ReplayMethod):
     ) -> None:
         super().__init__(*args, **kwargs)
         check_not_negative(replay_weight=replay_weight, old_memory_weight=old_memory_weight)
+        if batches == "concatenated" and self.running_statistics == "memory":
+            raise ConfigurationError(
+                "running_statistics=memory needs batches=separate: concatenated batches have their statistics in common"
+            )
         self.batches = batches
         self.replay_weight = replay_weight
         self.old_memory_weight = old_memory_weight
@@ -67,8 +71,8 @@ class ER(ReplayMethod):
         return functional.cross_entropy(logits, replayed.labels, reduction="none")
 
     def _apart(self, current: Samples, replayed: Samples) -> ReplayLoss:
-        logits = self(current.images)
-        memory_logits = self(replayed.images)
+        logits = self.logits_of(current)
+        memory_logits = self.logits_of(replayed)
         rehearsal = self.replay_weight * replayed.mean(self.replay_losses(memory_logits, replayed))
         return ReplayLoss(cross_entropy(logits, current), logits, rehearsal, memory_logits, self.replay_weight)
 
@@ -82,4 +86,4 @@ class ER(ReplayMethod):
         return ReplayLoss(both.mean(losses), new, rehearsal, old, weight)
 
     def _old_memory_loss(self, old: Samples) -> Tensor:
-        return self.old_memory_weight * cross_entropy(self(old.images), old)
+        return self.old_memory_weight * cross_entropy(self.logits_of(old, is_extra=True), old)

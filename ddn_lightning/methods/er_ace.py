@@ -47,8 +47,8 @@ class ERACE(ReplayMethod):
         """Masked cross-entropy on the incoming batch, plain cross-entropy on memory."""
         (rehearsed,) = memory
         is_absent = self.is_met_class & ~self._meet(current)
-        logits = self(current.images)
-        memory_logits = self(rehearsed.images)
+        logits = self.logits_of(current)
+        memory_logits = self.logits_of(rehearsed)
         among_the_rest = logits.masked_fill(is_absent, torch.finfo(logits.dtype).min)
         rehearsal = cross_entropy(memory_logits, rehearsed)
         return ReplayLoss(cross_entropy(among_the_rest, current), logits, rehearsal, memory_logits)

@@ -3,9 +3,11 @@
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.batch_statistics import Buffers, using
 from ddn_lightning.methods.base import ReplayLoss
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.samples import Samples
@@ -48,12 +50,23 @@ class ICaRL(ExemplarMethod):
     def end_task(self) -> None:
         """Choose exemplars, and take the means of all classes with the network as it is now."""
         super().end_task()
+        self.class_means = self._means_of_exemplars()
+
+    def _means_of_exemplars(self) -> Tensor:
         held = self.exemplars.samples
         features = self.features_of(held)
         labels = held.labels.to(features.device)
         sums = torch.zeros_like(self.class_means).index_add(0, labels, features)
         counts = torch.bincount(labels, minlength=self.num_classes)
-        self.class_means = self._directions(sums / counts.clamp_min(1)[:, None])
+        return self._directions(sums / counts.clamp_min(1)[:, None])
+
+    def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
+        """With the means of the classes as the calibrated network has them."""
+        buffers = super().calibrated_buffers(batch_size, class_balanced)
+        if buffers and self.is_between_tasks:
+            with torch.inference_mode(False), isolate_rng(), using(self, buffers):
+                buffers["class_means"] = self._means_of_exemplars()
+        return buffers
 
     def features_of(self, samples: Samples) -> Tensor:
         """Features in evaluation mode, of length one if asked for."""

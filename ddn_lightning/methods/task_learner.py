@@ -11,7 +11,7 @@ from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
 from ddn_lightning.checkpoint.record import checked_clock, checked_record
-from ddn_lightning.checkpoint.weights import check_weights
+from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
@@ -42,6 +42,7 @@ class TaskLearner(DivergenceGuard):
 
     accuracy_matrix: Tensor
     task_il_matrix: Tensor
+    calibrated_accuracy_matrix: Tensor  # measured with BatchNorm statistics of the memory
     is_seen_class: Tensor
 
     def __init__(
@@ -71,7 +72,7 @@ class TaskLearner(DivergenceGuard):
         for name in MATRICES:
             # not empty: spawned processes cannot share that
             self.register_buffer(name, torch.full((1, 1), torch.nan, dtype=torch.float32))
-        self.register_load_state_dict_pre_hook(_fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
 
     def build_head(self, feature_dim: int) -> nn.Module:
         """The layer from features to one logit per class."""
@@ -222,7 +223,7 @@ class TaskLearner(DivergenceGuard):
             "streams": self.streams.state_dict(),
             "sequence": self.sequence.record(),
         }
-        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # nothing is added after this hook
+        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # of what a fit goes on from
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse what another method saved, or one for another number of classes, and what cannot have been saved."""
@@ -287,12 +288,3 @@ class TaskLearner(DivergenceGuard):
                 f"backbone must give features of shape (batch, {self.backbone.feature_dim}), its feature_dim, but "
                 f"{type(self.backbone).__name__} gives {tuple(features.shape)}"
             )
-
-
-def _fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
-    for name in MATRICES:
-        if (saved := state.get(prefix + name)) is not None:
-            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
-            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
-            setattr(module, name, matrix)

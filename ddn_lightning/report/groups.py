@@ -11,7 +11,7 @@ from ddn_lightning.report.statistic import Statistic, statistic
 
 PLACES = ("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only")
 SHOWS = ("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps")
-TOLD_APART = ("model.init_args.", "data.init_args.")
+TOLD_APART = ("model.init_args.", "data.init_args.", "forgetting.")
 TOLD = ("model.init_args.buffer_size", "model.init_args.distiller", "model.init_args.distiller.class_path")
 ALPHA, BETA = (f"model.init_args.distiller.init_args.{name}" for name in ("alpha", "beta"))
 Points = dict[float, tuple[Statistic, Statistic]]
