@@ -88,7 +88,7 @@ class ReplayMethod(CalibratedLearner, ABC):
         replay_steps: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone, num_classes, **kwargs)
+        super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name: jsonargparse needs to know
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr, replay_steps=replay_steps)
         check_not_negative(weight_decay=weight_decay, lr_milestones=min(lr_milestones, default=0))
