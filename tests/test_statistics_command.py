@@ -58,3 +58,16 @@ def test_ones_own_forgetting_is_taken_but_not_along_with_another(
     assert main(["fit", *FIT, *own, *statistics("both"), "--name", "refused"]) == 2
     assert "forgetting must be left out where trainer.callbacks has a Forgetting" in capsys.readouterr().err
     assert not Path("runs/refused").exists()
+
+
+@pytest.mark.parametrize("method", ["ER", "DERPlusPlus", "ICaRL"])
+def test_what_moves_the_statistics_and_how_often_a_batch_is_learned_are_options(
+    method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"running_statistics": "memory", "extra_draw_moves_statistics": "false", "replay_steps": "2"}
+    given = [f"--model.{name}={value}" for name, value in options.items()]
+    with pytest.raises(SystemExit) as end:
+        main(["fit", *FIT, "--model", method, *given, "--print_config"])
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert all(f"{name}: {value}" in printed for name, value in options.items())

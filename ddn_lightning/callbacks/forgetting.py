@@ -10,6 +10,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from ddn_lightning.batch_statistics import Buffers
+from ddn_lightning.callbacks.logged_curves import batches_logged
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.devices import moved
@@ -244,7 +245,7 @@ class Forgetting(TaskCallback):
         values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
         row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epochs - 1}  # never -0.0
         for logger in trainer.loggers:
-            logger.log_metrics(row, step=trainer.global_step - 1)  # as if at the last batch of that epoch
+            logger.log_metrics(row, step=batches_logged(trainer) - 1)  # as if at the last batch of that epoch
             logger.save()
 
     def _store_row(self, method: "ReplayMethod") -> dict[str, Tensor]:

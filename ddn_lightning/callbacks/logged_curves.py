@@ -43,7 +43,7 @@ class LoggedCurves(Callback):
         for logger in trainer.loggers if trainer.is_global_zero else ():
             if isinstance(logger, CurveLogger):
                 curves = logger.experiment
-                curves.keep(curves.rows_before(trainer.global_step) if saved is None else saved.rows)
+                curves.keep(curves.rows_before(batches_logged(trainer)) if saved is None else saved.rows)
             if saved is not None and saved.pending and isinstance(logger, CurveLogger | TensorBoardLogger):
                 logger.log_metrics(dict(saved.pending), saved.step)
                 logger.save()
@@ -86,7 +86,12 @@ def _pending(trainer: Trainer) -> dict[str, float]:
 def is_logged(trainer: Trainer) -> bool:
     """Whether the step just taken is one whose values are logged."""
     interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning does not declare it
-    return interval > 0 and (trainer.fit_loop.epoch_loop._batches_that_stepped + 1) % interval == 0
+    return interval > 0 and (batches_logged(trainer) + 1) % interval == 0
+
+
+def batches_logged(trainer: Trainer) -> int:
+    """Batches whose values were handed to the loggers: their step. Several optimizer steps may be taken on each."""
+    return trainer.fit_loop.epoch_loop._batches_that_stepped
 
 
 def drop_old_values(trainer: Trainer) -> None:

@@ -7,6 +7,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
+from ddn_lightning.callbacks.logged_curves import is_logged
 from ddn_lightning.descent import descend
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, one_hot, soft_cross_entropy
@@ -122,7 +123,7 @@ class BilevelDistiller(LabelDistiller):
         look_ahead = self._look_ahead(method, inner, outer)
         if look_ahead.virtual_step is not None:
             self._note(method, look_ahead.virtual_step.outer_loss, "the outer loss")
-        if method.is_logging_step:
+        if is_logged(method.trainer):
             self._log(method, inner, outer, look_ahead)
         return hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner), method.current_lr)
 

@@ -113,9 +113,7 @@ class LabelDistiller(nn.Module, ABC):
         old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[OLD_MEMORY])
         if old is None:
             return loss
-        return replace(
-            loss, further=(*loss.further, lambda: self._soft_loss(old, method.logits_of(old, is_extra=True)))
-        )
+        return loss.with_term(lambda: self._soft_loss(old, method.logits_of(old, is_extra=True)))
 
     def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
         with torch.no_grad():

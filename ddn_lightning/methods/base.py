@@ -1,15 +1,15 @@
 """The contract of a replay method, and the only training step in the package."""
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import Tensor, nn
+from torch import Tensor
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
@@ -28,6 +28,7 @@ from ddn_lightning.methods.calibrated_learner import CalibratedLearner
 from ddn_lightning.methods.check_trainer import check_schedule, check_trainer
 from ddn_lightning.methods.replay_loss import ReplayLoss as ReplayLoss  # methods import both from here
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.samples import Samples, cross_entropy
 
 
@@ -50,6 +51,9 @@ class ReplayMethod(CalibratedLearner, ABC):
         lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
         lr_decay: See ``lr_milestones``; from 0 to 1.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
+        old_memory_weight: Weight of one more draw, from the memory of earlier tasks only, with its hard labels: the
+            control of equal rehearsal for soft labels on old memory. 0 leaves the draw out.
+        replay_steps: SGD steps per incoming batch, each with fresh draws and augmentation: the control of equal cost.
         **kwargs: Arguments of :class:`CalibratedLearner`.
 
     Example:
@@ -80,12 +84,15 @@ class ReplayMethod(CalibratedLearner, ABC):
         lr_milestones: Sequence[int] = (),
         lr_decay: float = 0.1,
         distiller: LabelDistiller | None = None,
+        old_memory_weight: float = 0.0,
+        replay_steps: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone, num_classes, **kwargs)
+        super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name: jsonargparse needs to know
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller"])
-        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr)
+        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr, replay_steps=replay_steps)
         check_not_negative(weight_decay=weight_decay, lr_milestones=min(lr_milestones, default=0))
+        check_not_negative(old_memory_weight=old_memory_weight)
         check_momentum(momentum=momentum)
         check_fraction(lr_decay=lr_decay)
         self.automatic_optimization = False
@@ -98,11 +105,12 @@ class ReplayMethod(CalibratedLearner, ABC):
         self.buffer_size = buffer_size
         self.memory = self.build_memory(seed=0)
         self.distiller = distiller
+        self.old_memory_weight = old_memory_weight
+        self.replay_steps = replay_steps
+        if not self.memory_draws and (distiller is not None or old_memory_weight):
+            given = "a distiller" if distiller is not None else f"old_memory_weight = {old_memory_weight}"
+            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it replays no labels of memory")
         if distiller is not None:
-            if not self.memory_draws:
-                raise ConfigurationError(
-                    f"{type(self).__name__} cannot take a distiller: it has no labels of memory to soften"
-                )
             distiller.build(num_classes, buffer_size)
 
     def build_memory(self, seed: int) -> Memory:
@@ -132,10 +140,23 @@ class ReplayMethod(CalibratedLearner, ABC):
         """Work right after each SGD step."""
 
     def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
-        """Draw memory, take one SGD step on the method's loss, and hand the outputs to the callbacks."""
+        """Take ``replay_steps`` steps on the method's loss, and hand the outputs before the last to the callbacks."""
+        for _ in range(self.replay_steps):
+            value, loss = self._step(batch)
+        if is_logged(self.trainer):  # not in each step: a call costs half a millisecond
+            self.look_at_losses()
+            # on the host, as Lightning reads what is on the progress bar after every step from now on
+            self.log("train/loss", value.cpu(), prog_bar=True)
+        return {"loss": value, "logits": loss.current_logits.detach()}
+
+    def _step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
+        """Augment, draw memory, take one SGD step, and let the distiller learn; returns the loss over all ranks."""
         current = self.augment(batch)
         memory = self._replay()
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
+        old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if memory and self.old_memory_weight else None
+        if old is not None:
+            loss = loss.with_term(partial(self._old_memory_loss, old))
         if self.distiller is not None:
             loss = self.distiller.add_to(loss, self, memory)
         value = self._descend(loss)
@@ -143,11 +164,10 @@ class ReplayMethod(CalibratedLearner, ABC):
         self.after_step()
         if self.distiller is not None:
             self.distiller.update(self, current)
-        if self.is_logging_step:
-            self.look_at_losses()
-            # on the host, as Lightning reads what is on the progress bar after every step from now on
-            self.log("train/loss", value.cpu(), prog_bar=True)
-        return {"loss": value, "logits": loss.current_logits.detach()}
+        return value, loss
+
+    def _old_memory_loss(self, old: Samples) -> Tensor:
+        return self.old_memory_weight * cross_entropy(self.logits_of(old, is_extra=True), old)
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """The samples with augmented and normalised images."""
@@ -198,16 +218,6 @@ class ReplayMethod(CalibratedLearner, ABC):
             statistic.copy_(total / self.trainer.world_size)
         optimizer.step()
         return value
-
-    @property
-    def network(self) -> nn.Module:
-        """Backbone and head as one module, without anything else that the method may have."""
-        return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
-
-    @property
-    def is_logging_step(self) -> bool:
-        """Whether to log the step just taken: not each, as a call costs half a millisecond."""
-        return is_logged(self.trainer)
 
     @property
     def current_lr(self) -> float:

@@ -1,7 +1,5 @@
 """Experience Replay: rehearse a reservoir sample of the past with every batch."""
 
-from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
@@ -9,7 +7,6 @@ from torch.nn import functional
 
 from ddn_lightning.errors import ConfigurationError, check_not_negative
 from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
-from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 
@@ -28,8 +25,6 @@ class ER(ReplayMethod):
     Args:
         batches: How the incoming and the replayed batch are put together.
         replay_weight: Weight of the memory's term: 2 is the control for methods that rehearse twice.
-        old_memory_weight: Weight of one more draw, from the memory of earlier tasks only, with its hard labels: the
-            control for soft labels on old memory. 0 leaves the draw out.
         **kwargs: Arguments of :class:`ReplayMethod`.
 
     Example:
@@ -46,25 +41,21 @@ class ER(ReplayMethod):
         *args: Any,
         batches: Literal["separate", "concatenated"] = "separate",
         replay_weight: float = 1.0,
-        old_memory_weight: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        check_not_negative(replay_weight=replay_weight, old_memory_weight=old_memory_weight)
+        check_not_negative(replay_weight=replay_weight)
         if batches == "concatenated" and self.running_statistics == "memory":
             raise ConfigurationError(
                 "running_statistics=memory needs batches=separate: concatenated batches have their statistics in common"
             )
         self.batches = batches
         self.replay_weight = replay_weight
-        self.old_memory_weight = old_memory_weight
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy on both batches."""
         (replayed,) = memory
-        loss = self._together(current, replayed) if self.batches == "concatenated" else self._apart(current, replayed)
-        old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if self.old_memory_weight else None
-        return loss if old is None else replace(loss, further=(partial(self._old_memory_loss, old),))
+        return self._together(current, replayed) if self.batches == "concatenated" else self._apart(current, replayed)
 
     def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
         """The loss of each replayed sample: the cross-entropy with its label."""
@@ -84,6 +75,3 @@ class ER(ReplayMethod):
         rehearsal = self.replay_weight * both.mean(self.replay_losses(old, replayed))
         weight = self.replay_weight * replayed.total / both.total
         return ReplayLoss(both.mean(losses), new, rehearsal, old, weight)
-
-    def _old_memory_loss(self, old: Samples) -> Tensor:
-        return self.old_memory_weight * cross_entropy(self.logits_of(old, is_extra=True), old)

@@ -1,7 +1,7 @@
 """What a replay method minimises in a step, in parts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -31,3 +31,7 @@ class ReplayLoss:
     def total(self) -> Tensor:
         """The sum of all terms but the further ones."""
         return self.other if self.rehearsal is None else self.other + self.rehearsal
+
+    def with_term(self, term: Callable[[], Tensor]) -> "ReplayLoss":
+        """The loss with one more of the further terms."""
+        return replace(self, further=(*self.further, term))

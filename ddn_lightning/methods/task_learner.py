@@ -1,5 +1,6 @@
 """A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
@@ -99,6 +100,11 @@ class TaskLearner(DivergenceGuard):
     def masked(self, scores: Tensor) -> Tensor:
         """The scores without the classes not seen yet, if that is asked for."""
         return scores.masked_fill(~self.is_seen_class, torch.finfo(scores.dtype).min) if self.mask_unseen else scores
+
+    @property
+    def network(self) -> nn.Module:
+        """Backbone and head as one module, without anything else that the method may have."""
+        return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
 
     @property
     def sequence(self) -> TaskSequence:
