@@ -11,6 +11,10 @@ from ddn_lightning.report.paper import Cell, paper_targets
 from ddn_lightning.report.statistic import statistic
 
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them
+COLUMNS = (
+    *("data", "network", "setting", "M", "method", "ACC ↑", "paper", "FM ↓", "paper", "to alone", "to hard"),
+    *("calibrated ACC ↑", "calibrated FM ↓", "CPU min"),
+)
 HARD_CONTROL = "old_memory_weight=1"  # the same rehearsal as a distiller's, with hard labels
 
 
@@ -52,6 +56,8 @@ class MeasuredRun:
         acc: Average accuracy in percent.
         fm: Forgetting in percent, or ``None`` where it means nothing.
         per_task: Final accuracy of each task.
+        calibrated_acc: Average accuracy with calibrated BatchNorm statistics, or ``None`` where it was not measured.
+        calibrated_fm: Forgetting with calibrated BatchNorm statistics, likewise.
         cpu_minutes: What it took, or ``None`` where that was not recorded.
         command: What repeats it.
     """
@@ -61,6 +67,8 @@ class MeasuredRun:
     acc: float
     fm: float | None
     per_task: tuple[float, ...]
+    calibrated_acc: float | None
+    calibrated_fm: float | None
     cpu_minutes: float | None
     command: str
 
@@ -82,9 +90,11 @@ def measured_runs(text: str | None = None) -> list[MeasuredRun]:
             ),
             seed=int(row["seed"]),
             acc=float(row["acc"]),
-            fm=float(row["fm"]) if row["fm"] else None,
+            fm=_number(row["fm"]),
             per_task=tuple(map(float, row["per_task"].split())),
-            cpu_minutes=float(row["cpu_minutes"]) if row["cpu_minutes"] else None,
+            calibrated_acc=_number(row["calibrated_acc"]),
+            calibrated_fm=_number(row["calibrated_fm"]),
+            cpu_minutes=_number(row["cpu_minutes"]),
             command=row["command"],
         )
         for row in csv.DictReader(text.splitlines())
@@ -104,10 +114,7 @@ def measured_table(runs: Sequence[MeasuredRun]) -> str:
     groups: dict[Group, list[MeasuredRun]] = {}
     for run in runs:
         groups.setdefault(run.group, []).append(run)
-    lines = [
-        "| data | network | setting | M | method | ACC ↑ | paper | FM ↓ | paper | to alone | to hard | CPU min |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for group, members in groups.items():
         minutes = statistic(run.cpu_minutes for run in members)
         paper_acc, paper_fm = _paper_numbers(group)
@@ -120,6 +127,8 @@ def measured_table(runs: Sequence[MeasuredRun]) -> str:
             paper_fm,
             paired_difference(members, groups.get(replace(group, plugin="none", options=""), [])),
             paired_difference(members, groups.get(replace(group, plugin="none", options=HARD_CONTROL), [])),
+            statistic(run.calibrated_acc for run in members),
+            statistic(run.calibrated_fm for run in members),
             None if minutes is None else f"{minutes.mean:.1f}",
         ]
         lines.append(f"| {' | '.join('-' if cell is None else str(cell) for cell in cells)} |")
@@ -141,6 +150,10 @@ def paired_difference(runs: Sequence[MeasuredRun], others: Sequence[MeasuredRun]
         return None
     error = "" if differences.std is None else f" ± {differences.std / math.sqrt(differences.n):.2f}"
     return f"{differences.mean:+.2f}{error} ({differences.n})"
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
 
 
 def _title(group: Group) -> str:
