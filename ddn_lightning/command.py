@@ -30,7 +30,7 @@ from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.save_progress import LAST, SaveProgress
 from ddn_lightning.callbacks.start_checks import TOO_FEW_VALUES, StartChecks, single_image
 from ddn_lightning.curve_logger import CurveLogger
-from ddn_lightning.errors import ConfigurationError, DivergenceError
+from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
 from ddn_lightning.files import check_writable, is_pipe
 from ddn_lightning.lost_process import mistake_in_a_process
 from ddn_lightning.report.recorded_run import CONFIG_FILE
@@ -128,6 +128,7 @@ class DDNCommand(LightningCLI):
         """Add the run folder with its loggers and results, and the progress bar."""
         config = self.config_init[self.subcommand]
         self._check_num_classes()
+        check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
         callbacks: list[Callback] = [StartChecks(), *self._measuring(config)]
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())

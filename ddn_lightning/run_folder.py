@@ -7,10 +7,12 @@ from pathlib import Path
 from ddn_lightning.callbacks.save_progress import LAST
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.files import partial_path, try_lock
-from ddn_lightning.report.recorded_run import CONFIG_FILE
+from ddn_lightning.report.recorded_run import CONFIG_FILE, RESULTS_FILE
+from ddn_lightning.report.run_result import read_divergence
 
 CHECKPOINTS = "checkpoints"
 LEFT_OVER = {CONFIG_FILE, "hparams.yaml", "metrics.csv"}
+OF_DIVERGED = {RESULTS_FILE, "accuracy_matrix.csv"}
 TENSORBOARD = "events.out.tfevents."  # how the names of its files begin
 
 
@@ -99,8 +101,12 @@ def _make(path: Path) -> bool:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether there is nothing in a folder but what a run leaves that was killed before its first checkpoint."""
+    """Whether there is nothing in a folder but what a run leaves that ended before its first checkpoint.
+
+    It was killed, or has diverged: where there is nothing to go on from, the same name starts anew.
+    """
     names = [entry.relative_to(path).as_posix() for entry in path.rglob("*")]
     written = {CHECKPOINTS, partial_path(Path(CHECKPOINTS, LAST)).as_posix()}
-    written |= LEFT_OVER | {partial_path(Path(name)).as_posix() for name in LEFT_OVER}
+    files = LEFT_OVER | (OF_DIVERGED if read_divergence(path) is not None else set())
+    written |= files | {partial_path(Path(name)).as_posix() for name in files}
     return all(name in written or name.startswith(TENSORBOARD) for name in names)

@@ -284,6 +284,11 @@ def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys:
     assert {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()} == before
 
 
+def test_minutes_that_never_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    message = bad("--name", "mine", "--save_every_n_minutes", "inf", capsys=capsys)
+    assert "save_every_n_minutes must be finite, got inf" in message
+
+
 def test_last_needs_a_checkpoint_and_auto_does_not(capsys: pytest.CaptureFixture[str]) -> None:
     message = "ckpt_path is last, but there is no checkpoint in runs/{}/checkpoints"
     assert message.format("mine") in bad("--name", "mine", "--ckpt_path", "last", capsys=capsys)
@@ -335,6 +340,20 @@ def test_killed_in_any_write_before_its_first_checkpoint_a_run_starts_anew() -> 
         assert list(Path("runs/mine").glob(".*.partial")), number
         assert not Path("runs/mine/checkpoints/last.ckpt").exists()
     assert fit("--name", "mine", "--ckpt_path", "auto") == 0
+
+
+def test_what_has_diverged_before_its_first_checkpoint_starts_anew_with_other_values() -> None:
+    auto = ["--name", "mine", "--ckpt_path", "auto"]
+    assert fit(*auto, "--model.lr", "1e10") == 3
+    assert json.loads(Path("runs/mine/results.json").read_text())["status"] == "diverged"
+    assert not Path("runs/mine/checkpoints/last.ckpt").exists()
+    assert fit(*auto) == 0
+    assert json.loads(Path("runs/mine/results.json").read_text())["status"] == "complete"
+
+
+def test_a_run_that_measures_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--name", "mine", "--trainer.limit_val_batches", "0") == 0
+    assert "nothing was measured: trainer.limit_val_batches is 0" in capsys.readouterr().out
 
 
 def test_auto_starts_in_an_empty_folder_that_is_a_link() -> None:

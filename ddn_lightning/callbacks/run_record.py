@@ -125,6 +125,8 @@ class RunRecord(TaskCallback):
         if found := forgetting.summary(method.calibrated_accuracy_matrix):
             acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
             self._shown.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
+        if trainer.limit_val_batches == 0:
+            self._shown.append("nothing was measured: trainer.limit_val_batches is 0")
         if status != COMPLETE:
             learned = f"{method.tasks_finished} of {len(method.accuracy_matrix)} tasks learned"
             self._shown.append(f"{status}: {learned}, stopped at step {trainer.global_step}")

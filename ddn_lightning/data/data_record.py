@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy
-from numpy.typing import NDArray
+import torch
 from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
 
-VALUES_PER_IMAGE = 8  # that the fingerprint looks at: of 50,000 CIFAR images in less than 10 ms
-SCATTER = 2654435761  # Knuth's multiplicative hash: no two in one column, as a fixed distance would have them
+IMAGES_AT_ONCE = 4096  # that are brought into one piece of memory, if they are not
 MOST_NAMES = 6  # that fit in a message
 
 
@@ -24,7 +22,7 @@ class SplitFacts:
         image_shape: Channels, height, width.
         images_per_class: How many images each class has.
         labels_checksum: Over all labels in their order.
-        images_checksum: Over a few values of every image, in their order.
+        images_checksum: Over all pixels, in their order: 150 MB of them, as CIFAR has, take less than 0.1 s.
     """
 
     image_shape: tuple[int, ...]
@@ -35,14 +33,8 @@ class SplitFacts:
     @classmethod
     def of(cls, images: Tensor, labels: Tensor, num_classes: int) -> "SplitFacts":
         """The facts of checked images."""
-        values = images.flatten(1).cpu().numpy()  # indexes columns in a third of the time of torch
-        size = values.shape[1]
-        places = range(size) if size <= VALUES_PER_IMAGE else (SCATTER * i % size for i in range(VALUES_PER_IMAGE))
         counts = labels.bincount(minlength=num_classes).tolist()
-        seen = numpy.ascontiguousarray(values[:, list(places)])
-        return cls(
-            tuple(images.shape[1:]), tuple(counts), _checksum(labels.cpu().contiguous().numpy()), _checksum(seen)
-        )
+        return cls(tuple(images.shape[1:]), tuple(counts), _checksum(labels), _checksum(images))
 
 
 @dataclass(frozen=True)
@@ -135,5 +127,8 @@ def _without_tuples(value: Any) -> Any:
     return [_without_tuples(part) for part in value] if isinstance(value, tuple) else value
 
 
-def _checksum(values: NDArray[Any]) -> str:
-    return f"{zlib.crc32(numpy.ascontiguousarray(values).data):08x}"
+def _checksum(values: Tensor) -> str:
+    checksum = 0
+    for part in torch.split(values, IMAGES_AT_ONCE):
+        checksum = zlib.crc32(part.cpu().contiguous().numpy().data, checksum)
+    return f"{checksum:08x}"

@@ -25,6 +25,8 @@ def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]
         found = ", ".join(type(part).__name__ for part in parts)
         raise ConfigurationError(f"{call} must return two tensors, images and labels, got {found}")
     images, labels = parts
+    if any(part.layout != torch.strided for part in parts):
+        raise ConfigurationError(f"{call} must return dense tensors, got a sparse one: convert with .to_dense()")
     _check_images(call, images, len(mean))
     return images, _checked_labels(call, labels, len(images), num_classes)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from traceback import walk_stack
 
+import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
@@ -73,6 +74,11 @@ def check_schedule(trainer: Trainer, milestones_of_others: Sequence[int]) -> Non
         trainer: The Trainer, with the optimizers.
         milestones_of_others: ``lr_milestones``, where the optimizer is the user's own.
     """
+    if not trainer.optimizers or isinstance(trainer.optimizers[0], torch.optim.LBFGS):
+        found = type(trainer.optimizers[0]).__name__ if trainer.optimizers else None
+        raise ConfigurationError(
+            f"configure_optimizers must return an optimizer that steps along one gradient, such as SGD, got {found}"
+        )
     if milestones_of_others:
         raise ConfigurationError(
             f"lr_milestones must be left out where configure_optimizers is one's own, whose learning rate is left as "

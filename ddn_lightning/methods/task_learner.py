@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ddn_lightning.callbacks.forgetting import MATRICES
 from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.checkpoint.checks import described
 from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
 from ddn_lightning.checkpoint.record import checked_clock, checked_record
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
@@ -289,8 +290,8 @@ class TaskLearner(DivergenceGuard):
                 f"backbone must take the images of {type(sequence).__name__}, of shape {shape}, but "
                 f"{type(self.backbone).__name__} does not: {error}"
             ) from error
-        if features.shape != (1, self.backbone.feature_dim):
+        if not isinstance(features, Tensor) or features.shape != (1, self.backbone.feature_dim):
             raise ConfigurationError(
                 f"backbone must give features of shape (batch, {self.backbone.feature_dim}), its feature_dim, but "
-                f"{type(self.backbone).__name__} gives {tuple(features.shape)}"
+                f"{type(self.backbone).__name__} gives {described(features)}"
             )

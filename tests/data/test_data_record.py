@@ -28,10 +28,10 @@ def test_facts_are_those_of_the_images() -> None:
     assert SplitFacts.of(IMAGES.permute(0, 1, 3, 2).contiguous().permute(0, 1, 3, 2), LABELS, 6) == FACTS  # in memory
 
 
-@pytest.mark.parametrize("index", [0, 1, 35, 71])
-def test_any_other_image_changes_the_checksum(index: int) -> None:
+@pytest.mark.parametrize("place", [(0, 0, 0, 0), (35, 0, 5, 2), (71, 0, 7, 7)])
+def test_any_other_pixel_changes_the_checksum(place: tuple[int, ...]) -> None:
     images = IMAGES.clone()
-    images[index] = 255 - images[index]
+    images[place] += 1
     assert SplitFacts.of(images, LABELS, 6).images_checksum != FACTS.images_checksum
 
 
@@ -48,7 +48,7 @@ def test_as_many_images_as_cifar_has_cost_milliseconds() -> None:
         started = time.process_time()
         SplitFacts.of(images, labels, 10)
         seconds.append(time.process_time() - started)
-    assert min(seconds) < 0.05  # 5 to 10 ms where nothing else runs
+    assert min(seconds) < 0.5  # less than 0.1 s where nothing else runs
 
 
 def test_a_record_survives_a_checkpoint_and_a_json_file() -> None:

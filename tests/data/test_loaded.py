@@ -98,6 +98,10 @@ def test_anything_but_two_tensors_is_refused(returned: Any, found: str) -> None:
     assert message_of(Loading(returned)) == expected
 
 
+def test_sparse_tensors_are_refused() -> None:
+    assert "must return dense tensors, got a sparse one" in message_of(Loading((IMAGES.to_sparse(), LABELS)))
+
+
 def test_a_task_that_cannot_be_measured_is_refused() -> None:
     images, labels = TinySequence().load(train=False)
     rest = labels > 1

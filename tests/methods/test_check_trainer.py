@@ -182,6 +182,21 @@ def test_what_the_user_configures_is_what_runs(make_trainer: MakeTrainer) -> Non
     assert method.current_lr == 1e-4
 
 
+@pytest.mark.filterwarnings("ignore:.*returned `None`, this fit will run with no optimizer")
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, None])
+def test_an_optimizer_that_cannot_step_along_a_gradient_is_refused(
+    make_trainer: MakeTrainer, kind: type[torch.optim.Optimizer] | None
+) -> None:
+    class Own(ER):
+        def configure_optimizers(self) -> Any:
+            return None if kind is None else kind(self.parameters())  # type: ignore[call-arg]
+
+    with pytest.raises(
+        ConfigurationError, match="must return an optimizer that steps along one gradient.*got (LBF|No)"
+    ):
+        make_trainer().fit(build(Own), TinySequence(batch_size=6))
+
+
 def test_a_group_that_a_callback_adds_keeps_its_learning_rate(fit: Fit) -> None:
     rates = []
 

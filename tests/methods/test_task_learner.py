@@ -399,6 +399,10 @@ def test_what_does_not_fit_together_is_named(make_trainer: Callable[..., Trainer
         make_trainer().fit(ER(SmallNet(in_channels=3), num_classes=6), TinySequence())
     with pytest.raises(ConfigurationError, match="needs a TaskSequence such as SplitDigits"):
         make_trainer(max_epochs=1).fit(ER(small_net(), num_classes=6), DataLoader(range(3)))
+    backbone = small_net()
+    backbone.forward = lambda images: (images,)  # type: ignore[assignment,method-assign]
+    with pytest.raises(ConfigurationError, match="features of shape .batch, 8.*but SmallNet gives a tuple of 1"):
+        make_trainer().fit(ER(backbone, num_classes=6), TinySequence())
     with pytest.raises(ConfigurationError, match="attribute feature_dim.*Linear has None"):
         ER(nn.Linear(3, 3), num_classes=6)
     with pytest.raises(ConfigurationError, match="buffer_size must be positive, got -5"):
