@@ -74,8 +74,10 @@ def check_schedule(trainer: Trainer, milestones_of_others: Sequence[int]) -> Non
         trainer: The Trainer, with the optimizers.
         milestones_of_others: ``lr_milestones``, where the optimizer is the user's own.
     """
-    if not trainer.optimizers or isinstance(trainer.optimizers[0], torch.optim.LBFGS):
-        found = type(trainer.optimizers[0]).__name__ if trainer.optimizers else None
+    optimizer = trainer.optimizers[0]  # Lightning's stand-in for none has nothing to learn
+    is_learning = any(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"])
+    if not is_learning or isinstance(optimizer, torch.optim.LBFGS):
+        found = type(optimizer).__name__ if is_learning else "none with parameters to learn"
         raise ConfigurationError(
             f"configure_optimizers must return an optimizer that steps along one gradient, such as SGD, got {found}"
         )

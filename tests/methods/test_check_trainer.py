@@ -192,7 +192,7 @@ def test_an_optimizer_that_cannot_step_along_a_gradient_is_refused(
             return None if kind is None else kind(self.parameters())  # type: ignore[call-arg]
 
     with pytest.raises(
-        ConfigurationError, match="must return an optimizer that steps along one gradient.*got (LBF|No)"
+        ConfigurationError, match="must return an optimizer that steps along one gradient.*got (LBF|none)"
     ):
         make_trainer().fit(build(Own), TinySequence(batch_size=6))
 
