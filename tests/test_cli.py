@@ -39,6 +39,7 @@ def test_a_run_leaves_its_configuration_results_and_matrix(capsys: pytest.Captur
     assert (results["method"], results["plugin"], results["dataset"]) == ("ER", None, "digits")
     assert (results["seed"], results["buffer_size"], results["tasks_finished"]) == (3, 50, 5)
     assert results["seconds"] > 0
+    assert results["cpu_minutes"] > 0
     assert results["versions"]["torch"] == torch.__version__.partition("+")[0]
 
     matrix = results["accuracy_matrix"]
@@ -131,8 +132,15 @@ def test_runs_must_be_a_folder(dangling: bool, capsys: pytest.CaptureFixture[str
 
 def test_seconds_go_on_counting_after_a_resume() -> None:
     record = RunRecord(Path("folder"), "")
-    record.load_state_dict({"seconds": 1000.0, "config": ""})
+    record.load_state_dict({"seconds": 1000.0, "processor_seconds": 2000.0, "config": ""})
     assert 1000 <= record.state_dict()["seconds"] < 1100
+    assert 2000 <= record.state_dict()["processor_seconds"] < 2100
+
+
+def test_processor_time_is_unknown_after_a_checkpoint_that_does_not_tell_it() -> None:
+    record = RunRecord(Path("folder"), "")
+    record.load_state_dict({"seconds": 1000.0, "config": ""})
+    assert record.state_dict()["processor_seconds"] is None
 
 
 def test_a_distiller_with_alpha_0_gives_what_the_method_gives_alone() -> None:

@@ -48,6 +48,9 @@ class Results:
         versions: Of the packages it was made with.
         class_names: Names of the classes, where the data has any.
         divergence: Where and how it has diverged, if it has.
+        cpu_minutes: Processor time of training.
+        calibrated_acc: Average accuracy with calibrated BatchNorm statistics, where it was measured besides.
+        calibrated_fm: Forgetting with them.
     """
 
     method: str
@@ -65,6 +68,9 @@ class Results:
     versions: Mapping[str, str]
     class_names: tuple[str, ...] | None
     divergence: str | None = None
+    cpu_minutes: float | None = None
+    calibrated_acc: float | None = None
+    calibrated_fm: float | None = None
 
     @property
     def title(self) -> str:
@@ -219,4 +225,7 @@ def _results(content: bytes) -> Results:
         versions={str(package): str(version) for package, version in dict(results.get("versions", {})).items()},
         class_names=None if names is None else tuple(map(str, names)),
         divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
+        cpu_minutes=number("cpu_minutes"),
+        calibrated_acc=number("calibrated_average_accuracy"),
+        calibrated_fm=number("calibrated_forgetting"),
     )
