@@ -49,6 +49,7 @@ class Results:
         class_names: Names of the classes, where the data has any.
         divergence: Where and how it has diverged, if it has.
         cpu_minutes: Processor time of training.
+        statistics: BatchNorm statistics it was evaluated with: ``running``, ``memory`` or ``both``.
         calibrated_acc: Average accuracy with calibrated BatchNorm statistics, where it was measured besides.
         calibrated_fm: Forgetting with them.
     """
@@ -69,6 +70,7 @@ class Results:
     class_names: tuple[str, ...] | None
     divergence: str | None = None
     cpu_minutes: float | None = None
+    statistics: str = "running"
     calibrated_acc: float | None = None
     calibrated_fm: float | None = None
 
@@ -226,6 +228,7 @@ def _results(content: bytes) -> Results:
         class_names=None if names is None else tuple(map(str, names)),
         divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
         cpu_minutes=number("cpu_minutes"),
+        statistics=str(results.get("statistics", "running")),
         calibrated_acc=number("calibrated_average_accuracy"),
         calibrated_fm=number("calibrated_forgetting"),
     )
