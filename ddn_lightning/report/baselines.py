@@ -16,8 +16,8 @@ def baselines_of(groups: Sequence[SeedGroup], wanted: str | None = None) -> Base
 
     Args:
         groups: The groups.
-        wanted: Name of the baseline: of a method or a group, or of one of its runs. By default each method is compared
-            with its plain form: alone, and with its default options as far as possible.
+        wanted: Name of the baseline: as :func:`names_of` calls it, of its method, or of one of its runs. By
+            default each method is compared with its plain form: alone, with its default options as far as possible.
 
     Raises:
         ConfigurationError: If no group has that name.
@@ -25,10 +25,12 @@ def baselines_of(groups: Sequence[SeedGroup], wanted: str | None = None) -> Base
     if wanted is None:
         candidates = [group for group in groups if group.is_plain]
     else:
-        candidates = [group for group in groups if _is_called(group, wanted)]
+        labels = names_of(groups)
+        candidates = [group for group in groups if labels[group].casefold() == wanted.casefold()]
+        candidates = candidates or [group for group in groups if _is_called(group, wanted)]
         if not candidates and groups:
-            known = ", ".join(dict.fromkeys(group.title for group in groups))
-            raise ConfigurationError(f"baseline must be one of {known}, or the name of a run, got {wanted}")
+            known = "; ".join(labels.values())
+            raise ConfigurationError(f"baseline must be the name of a run, or one of: {known}; got {wanted}")
     found: dict[tuple[str, str], SeedGroup] = {}
     for group in sorted(candidates, key=lambda one: (not one.is_plain, one.unusual, -len(one.runs))):
         found.setdefault(_key(group, wanted), group)
@@ -47,8 +49,9 @@ def _is_called(group: SeedGroup, wanted: str) -> bool:
     return wanted.casefold() in (name.casefold() for name in names)
 
 
-def names_of(groups: Sequence[SeedGroup], baselines: Baselines) -> dict[SeedGroup, str]:
-    """A name for each group: the method, and the settings that are not its baseline's."""
+def names_of(groups: Sequence[SeedGroup]) -> dict[SeedGroup, str]:
+    """A name for each group: the method, and the settings that are not those of its plain form."""
+    baselines = baselines_of(groups)
     settings = [
         {key: value for key, value in group.first.config.items() if key.startswith(TOLD_APART) and key not in TOLD}
         for group in groups
@@ -67,7 +70,7 @@ def names_of(groups: Sequence[SeedGroup], baselines: Baselines) -> dict[SeedGrou
 
 
 def _told(varied: Sequence[Difference], number: int, baseline: int | None) -> list[str]:
-    """The settings to name a group by: those of its test bed, and those in which it is not its baseline."""
+    """The settings to name a group by: those of its test bed, and those in which it is not plain."""
     chosen = [
         one
         for one in varied

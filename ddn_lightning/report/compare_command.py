@@ -33,6 +33,11 @@ def compare(arguments: Sequence[str]) -> int:
     if not comparison.rows:
         reasons = "; ".join(comparison.left_out) or "none has them recorded"
         raise ConfigurationError(f"run must be finished and have {settings.statistics} statistics, but {reasons}")
+    if settings.figure is not None:
+        from ddn_lightning.report.figures.pareto import pareto_figure  # here: drawing is seldom needed
+        from ddn_lightning.report.figures.style import save_as
+
+        save_as(pareto_figure(comparison.rows), Path(settings.figure))
     write_output(settings.output, FORMATS[settings.format](comparison))
     if settings.format != "markdown":  # which says so itself
         for line in comparison.left_out:

@@ -25,6 +25,7 @@ class ComparedRow:
         acc_difference: Its accuracy minus that of what it is compared with, on the same seeds.
         fm_difference: The same of forgetting.
         cpu_minutes: Processor time.
+        baseline: The group that its cost is measured in.
         cost: Processor time in that of the baseline, on the same seeds: what one of its steps costs in the baseline's.
     """
 
@@ -38,6 +39,7 @@ class ComparedRow:
     acc_difference: Estimate | None
     fm_difference: Estimate | None
     cpu_minutes: Estimate | None
+    baseline: str | None
     cost: Estimate | None
 
     @property
@@ -79,7 +81,7 @@ def compared(
     """
     groups, left_out = _grouped(runs)
     baselines = baselines_of(groups, baseline)
-    names = names_of(groups, baselines)
+    names = names_of(groups)
     order = {group: number for number, group in enumerate(groups)}
     beds = {bed: number for number, bed in enumerate(dict.fromkeys(group.test_bed for group in groups))}
 
@@ -140,6 +142,7 @@ def _row(
         acc_difference=acc_difference,
         fm_difference=fm_difference,
         cpu_minutes=_estimate(group.cpu_minutes),
+        baseline=None if baseline is None else names[baseline],
         cost=None if baseline is None else paired_ratio(group.cpu_minutes, baseline.cpu_minutes),
     )
 

@@ -17,7 +17,12 @@ Statistics = Literal["running", "calibrated"]
 STATISTICS: tuple[Statistics, ...] = ("running", "calibrated")
 MODEL = "model.init_args."
 TEST_BED = ("data.", f"{MODEL}backbone", "trainer.", "forgetting.over", "forgetting.reference")
-CONTROLS = {"old_memory_weight": 0, "replay_steps": 1, "replay_weight": 1, "running_statistics": "all"}  # of a plain run
+CONTROLS = {
+    "old_memory_weight": 0,
+    "replay_steps": 1,
+    "replay_weight": 1,
+    "running_statistics": "all",
+}  # of a plain run
 
 
 @dataclass(frozen=True, eq=False)
