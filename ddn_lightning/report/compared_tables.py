@@ -25,7 +25,6 @@ LATEX = {
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
     "Δ": r"$\Delta$",
-    "×": r"$\times$",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "[": "{[}",  # not the option of a line break
@@ -72,7 +71,7 @@ def cells(row: ComparedRow) -> list[str]:
         _difference(row.acc_difference),
         _difference(row.fm_difference),
         _measured(row.cpu_minutes),
-        NOTHING if row.cost is None else f"{row.cost.mean:.2f}×",
+        NOTHING if row.cost is None else f"{row.cost.mean:.2f}",
     ]
 
 

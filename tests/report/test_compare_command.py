@@ -136,12 +136,12 @@ def test_markdown_and_latex_show_the_interval(capsys: pytest.CaptureFixture[str]
     (line,) = [line for line in Path("table.md").read_text().splitlines() if line.startswith("| ER + DDN ")]
     assert line.count("|") == 11
     assert "] (5), difference |" in line
-    assert line.endswith("| 5.00 ± 0.00 | 2.50× |")
+    assert line.endswith("| 5.00 ± 0.00 | 2.50 |")
     assert main(["compare", "runs", "--format", "latex"]) == 0
     latex = capsys.readouterr().out
     (row,) = [line for line in latex.splitlines() if line.startswith(r"ER, old\_memory\_weight 1.0 & 5 & 20-24 & ")]
     assert row.count(" & ") == 9
-    assert row.endswith(r"2.00 $\pm$ 0.00 & 1.00$\times$ \\")
+    assert row.endswith(r"2.00 $\pm$ 0.00 & 1.00 \\")
 
 
 @pytest.mark.parametrize("name", ["cost.png", "cost.svg"])
@@ -150,6 +150,17 @@ def test_the_figure_shows_every_group_and_the_front(name: str) -> None:
     assert main(["compare", "runs", "-o", "table.md", "--figure", name]) == 0
     content = Path(name).read_bytes()
     assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+
+
+def test_the_page_has_a_section_where_groups_share_a_seed() -> None:
+    write_runs(effect=3.0, seeds=3)
+    assert main(["report", "runs"]) == 0
+    page = Path("report.html").read_text()
+    section = page.partition('<h2 id="paired">')[2].partition("</section>")[0]
+    assert "] (3), difference</td>" in section
+    assert "ACC and FM over cost, with the Pareto front" in section
+    assert main(["report", "runs/er-20", "runs/ddn-21"]) == 0
+    assert 'id="paired"' not in Path("report.html").read_text()
 
 
 @pytest.mark.parametrize(

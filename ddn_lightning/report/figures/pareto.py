@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.compared import ComparedRow
@@ -15,6 +16,7 @@ from ddn_lightning.report.paired import FEWEST_SEEDS, Estimate
 LONGEST_GROUP = 44
 LEGEND_LINE = 0.3  # inches
 MEASURES: tuple[Literal["acc", "fm"], ...] = ("acc", "fm")
+RING: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": INK, "markeredgewidth": 1.2}
 LABELS = {"acc": "ACC (%), higher is better", "fm": "FM (%), lower is better"}
 
 
@@ -39,7 +41,8 @@ def pareto_front(points: Sequence[tuple[float, float]], higher_is_better: bool) 
 def pareto_figure(rows: Sequence[ComparedRow]) -> Figure:
     """ACC and FM over cost: a point per row with its 95 % interval, and the front of those with enough seeds.
 
-    Calibrated statistics are filled markers, running ones are hollow. Each test bed has panels of its own.
+    Where rows differ in their statistics, calibrated ones are filled and running ones hollow. Each test bed has panels
+    of its own.
 
     Args:
         rows: The rows of a comparison.
@@ -52,17 +55,20 @@ def pareto_figure(rows: Sequence[ComparedRow]) -> Figure:
         raise ConfigurationError("figure must have runs with cpu_minutes in their results.json, but none has them")
     beds = sorted({row.test_bed for row in rows})
     groups = list(dict.fromkeys(row.group for row in rows))
-    lines = -(-(len(groups) + 1) // 2)
+    is_told_apart = len({row.statistics for row in rows}) > 1
+    lines = -(-(len(groups) + 1) // 2) + is_told_apart
     with in_style():
         size = (4.6, 3.6 + LEGEND_LINE * lines / len(beds))
         figure, axes = panels(len(beds), len(MEASURES), size=size, margins=(0.8, 0.7, 0.2, 0.2))
         figure.subplots_adjust(top=figure.subplotpars.top - LEGEND_LINE * lines / figure.get_figheight())
         for place, panel in enumerate(axes):
             shown = [row for row in rows if row.test_bed == beds[place // len(MEASURES)]]
-            _draw(panel, shown, MEASURES[place % len(MEASURES)], groups)
-        known = [panel.get_legend_handles_labels() for panel in axes]
-        handles = {label: handle for found in known for handle, label in zip(*found, strict=True)}
-        figure.legend(list(handles.values()), list(handles), loc="upper center", ncols=2)
+            _draw(panel, shown, MEASURES[place % len(MEASURES)], groups, is_told_apart)
+        handles = [Line2D([], [], label=shorten(name, LONGEST_GROUP), **_marker(n)) for n, name in enumerate(groups)]
+        ring = {**RING, "markersize": 15, "linestyle": ":", "color": GRID}
+        handles.append(Line2D([], [], marker="o", label="Pareto front of the means", **ring))
+        title = "BatchNorm statistics: running (hollow), calibrated (filled)" if is_told_apart else None
+        figure.legend(handles=handles, loc="upper center", ncols=2, title=title, title_fontsize="medium")
     return figure
 
 
@@ -79,7 +85,9 @@ def _minutes(row: ComparedRow) -> str:
     return "?" if row.cpu_minutes is None else f"{row.cpu_minutes.mean:.1f}"
 
 
-def _draw(axes: Axes, rows: Sequence[ComparedRow], measure: Literal["acc", "fm"], groups: Sequence[str]) -> None:
+def _draw(
+    axes: Axes, rows: Sequence[ComparedRow], measure: Literal["acc", "fm"], groups: Sequence[str], is_told_apart: bool
+) -> None:
     baselines = {row.baseline for row in rows}
     is_relative = len(baselines) == 1 and all(row.cost is not None for row in rows)
     points = []
@@ -87,34 +95,24 @@ def _draw(axes: Axes, rows: Sequence[ComparedRow], measure: Literal["acc", "fm"]
         value, cost = (row.acc if measure == "acc" else row.fm), (row.cost if is_relative else row.cpu_minutes)
         if value is None or cost is None:
             continue
-        _point(axes, row, value, cost, groups.index(row.group))
+        style = _marker(groups.index(row.group))
+        if is_told_apart and row.statistics == "running":
+            style["markerfacecolor"] = "none"
+        bars: dict[str, Any] = {"xerr": _reach(cost), "yerr": _reach(value), "capsize": 3, "elinewidth": 1.2}
+        axes.errorbar([cost.mean], [value.mean], **bars, **style)
         if value.n >= FEWEST_SEEDS:  # fewer seeds rank nothing
             points.append((cost.mean, value.mean))
     front = [points[index] for index in pareto_front(points, higher_is_better=measure == "acc")]
     if front:
         axes.plot(*zip(*front, strict=True), color=GRID, linestyle=":", zorder=1)
-        ring: dict[str, Any] = {"s": 220, "facecolors": "none", "edgecolors": INK, "linewidths": 1.2}
-        axes.scatter(*zip(*front, strict=True), label="Pareto front", **ring)
+        axes.plot(*zip(*front, strict=True), "o", markersize=15, **RING)
     axes.margins(0.12)
     name = shorten(str(next(iter(baselines)))) if is_relative else ""
     axes.set(xlabel=f"cost in steps of {name}" if is_relative else "CPU minutes", ylabel=LABELS[measure])
 
 
-def _point(axes: Axes, row: ComparedRow, value: Estimate, cost: Estimate, index: int) -> None:
-    style = {key: found for key, found in series(index).items() if key != "linestyle"}
-    is_filled = row.statistics == "calibrated"
-    axes.errorbar(
-        [cost.mean],
-        [value.mean],
-        yerr=_reach(value),
-        xerr=_reach(cost),
-        capsize=3,
-        elinewidth=1.2,
-        linestyle="none",
-        markerfacecolor=style["color"] if is_filled else "none",
-        label=shorten(f"{row.group} (filled: calibrated)" if is_filled else row.group, LONGEST_GROUP),
-        **style,
-    )
+def _marker(index: int) -> dict[str, Any]:
+    return {**series(index), "linestyle": "none"}
 
 
 def _reach(value: Estimate) -> float | None:
