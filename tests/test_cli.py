@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,6 +136,14 @@ def test_seconds_go_on_counting_after_a_resume() -> None:
     record.load_state_dict({"seconds": 1000.0, "processor_seconds": 2000.0, "config": ""})
     assert 1000 <= record.state_dict()["seconds"] < 1100
     assert 2000 <= record.state_dict()["processor_seconds"] < 2100
+
+
+def test_processor_time_counts_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = RunRecord(Path("folder"), "")
+    clock = iter([10.0, 13.0])
+    monkeypatch.setattr("ddn_lightning.callbacks.run_record.time.process_time", lambda: next(clock))
+    record.on_train_start(SimpleNamespace(world_size=2, is_global_zero=False), None)  # type: ignore[arg-type]
+    assert record.state_dict()["processor_seconds"] == 6.0
 
 
 def test_processor_time_is_unknown_after_a_checkpoint_that_does_not_tell_it() -> None:

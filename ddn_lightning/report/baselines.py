@@ -32,9 +32,14 @@ def baselines_of(groups: Sequence[SeedGroup], wanted: str | None = None) -> Base
             known = "; ".join(labels.values())
             raise ConfigurationError(f"baseline must be the name of a run, or one of: {known}; got {wanted}")
     found: dict[tuple[str, str], SeedGroup] = {}
-    for group in sorted(candidates, key=lambda one: (not one.is_plain, one.unusual, -len(one.runs))):
+    for group in sorted(candidates, key=_rank):
         found.setdefault(_key(group, wanted), group)
     return {group: found.get(_key(group, wanted)) for group in groups}
+
+
+def _rank(group: SeedGroup) -> tuple[bool, bool, int, int]:
+    """The plainest first; what was evaluated with calibrated statistics alone is no reference for the others."""
+    return not group.is_plain, group.results.statistics == "memory", group.unusual, -len(group.runs)
 
 
 def _key(group: SeedGroup, wanted: str | None) -> tuple[str, str]:
