@@ -22,6 +22,7 @@ from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingErro
 from ddn_lightning.lost_process import loss_of_a_process
 from ddn_lightning.methods.base import ReplayMethod
 from ddn_lightning.report.command import report
+from ddn_lightning.report.compare_command import compare
 from ddn_lightning.reproduce.command import reproduce
 from ddn_lightning.stop_signals import Interrupted
 
@@ -33,7 +34,8 @@ EXPECTED_WARNINGS = (
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # evaluating needs no RunRecord
 )
 EPILOG = (
-    "'ddn report --help': a page of runs; 'ddn reproduce --help': all runs of a table of the DDN paper; "
+    "'ddn report --help': a page of runs; 'ddn compare --help': differences between runs, paired by seed; "
+    "'ddn reproduce --help': all runs of a table of the DDN paper; "
     "'ddn bench --help': what a step costs on this machine"
 )
 DIVERGED = 3  # the exit code
@@ -83,7 +85,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], args: list[str] | None) -> int:
-    commands = {"reproduce": reproduce, "report": report, "bench": bench}
+    commands = {"reproduce": reproduce, "report": report, "compare": compare, "bench": bench}
     try:
         if arguments and arguments[0] in commands:
             return commands[arguments[0]](arguments[1:])

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ def test_a_run_leaves_its_configuration_results_and_matrix(capsys: pytest.Captur
     assert (results["method"], results["plugin"], results["dataset"]) == ("ER", None, "digits")
     assert (results["seed"], results["buffer_size"], results["tasks_finished"]) == (3, 50, 5)
     assert results["seconds"] > 0
+    assert results["cpu_minutes"] > 0
     assert results["versions"]["torch"] == torch.__version__.partition("+")[0]
 
     matrix = results["accuracy_matrix"]
@@ -131,8 +133,23 @@ def test_runs_must_be_a_folder(dangling: bool, capsys: pytest.CaptureFixture[str
 
 def test_seconds_go_on_counting_after_a_resume() -> None:
     record = RunRecord(Path("folder"), "")
-    record.load_state_dict({"seconds": 1000.0, "config": ""})
+    record.load_state_dict({"seconds": 1000.0, "processor_seconds": 2000.0, "config": ""})
     assert 1000 <= record.state_dict()["seconds"] < 1100
+    assert 2000 <= record.state_dict()["processor_seconds"] < 2100
+
+
+def test_processor_time_counts_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = RunRecord(Path("folder"), "")
+    clock = iter([10.0, 13.0])
+    monkeypatch.setattr("ddn_lightning.callbacks.run_record.time.process_time", lambda: next(clock))
+    record.on_train_start(SimpleNamespace(world_size=2, is_global_zero=False), None)  # type: ignore[arg-type]
+    assert record.state_dict()["processor_seconds"] == 6.0
+
+
+def test_processor_time_is_unknown_after_a_checkpoint_that_does_not_tell_it() -> None:
+    record = RunRecord(Path("folder"), "")
+    record.load_state_dict({"seconds": 1000.0, "config": ""})
+    assert record.state_dict()["processor_seconds"] is None
 
 
 def test_a_distiller_with_alpha_0_gives_what_the_method_gives_alone() -> None:

@@ -44,6 +44,9 @@ class RunRecord(TaskCallback):
         self.has_begun = False
         self._changes: list[str] = []
         self._seconds_before = 0.0
+        self._processor_before: float | None = 0.0  # seconds; unknown after a checkpoint that does not tell
+        self._processor_started: float | None = None
+        self._processes = 1
         self._shown: list[Table | str] = []
         self._started: float | None = None
 
@@ -55,7 +58,8 @@ class RunRecord(TaskCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the configuration, now that everything else has proved to be in order."""
-        self._started = time.monotonic()
+        self._started, self._processor_started = time.monotonic(), time.process_time()
+        self._processes = trainer.world_size
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             if read_divergence(self.folder):  # whatever becomes of it now, that is over
@@ -94,12 +98,15 @@ class RunRecord(TaskCallback):
 
     def state_dict(self) -> dict[str, Any]:
         """The time spent so far, which a resumed run adds to, and the configuration, which it compares with its own."""
-        return {"seconds": self._seconds, "config": self.config}
+        return {"seconds": self._seconds, "processor_seconds": self._processor_seconds, "config": self.config}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on counting."""
         state = checks.mapping("RunRecord", state_dict, ("seconds", "config"))
         self._seconds_before = checks.number("RunRecord/seconds", state["seconds"], least=0)
+        processor = state.get("processor_seconds")
+        known = None if processor is None else checks.number("RunRecord/processor_seconds", processor, least=0)
+        self._processor_before = known
         try:
             self._changes = changes(state["config"], self.config)
         except (yaml.YAMLError, AttributeError):
@@ -108,7 +115,12 @@ class RunRecord(TaskCallback):
     def _write(self, trainer: Trainer, method: ReplayMethod, status: str, reason: str | None = None) -> None:
         forgetting = Forgetting.of(trainer)
         outcome = {"status": status, "reason": reason, "steps": trainer.global_step}
-        results = {**outcome, **results_of(method, forgetting), "seconds": round(self._seconds, 1)}
+        processor = self._processor_seconds
+        spent = {
+            "seconds": round(self._seconds, 1),
+            "cpu_minutes": None if processor is None else round(processor / 60, 4),
+        }
+        results = {**outcome, **results_of(method, forgetting), **spent}
         write_text(self.folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
         table = io.StringIO()
         writer = csv.writer(table)
@@ -141,6 +153,15 @@ class RunRecord(TaskCallback):
     @property
     def _seconds(self) -> float:
         return self._seconds_before + (0 if self._started is None else time.monotonic() - self._started)
+
+    @property
+    def _processor_seconds(self) -> float | None:
+        """Processor time of all threads of this process; of several processes, the first one's for each of them."""
+        if self._processor_before is None:
+            return None
+        started = self._processor_started
+        now = 0.0 if started is None else self._processes * (time.process_time() - started)
+        return self._processor_before + now
 
 
 def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:

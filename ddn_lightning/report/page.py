@@ -11,10 +11,13 @@ from importlib.metadata import version
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ddn_lightning.report.compared import compared
+from ddn_lightning.report.compared_tables import EXPLANATION
 from ddn_lightning.report.figures.of_run import Picture, pictures_of
 from ddn_lightning.report.figures.of_runs import comparing_pictures
+from ddn_lightning.report.figures.pareto import pareto_pictures
 from ddn_lightning.report.figures.style import INK, as_svg
-from ddn_lightning.report.page_tables import has_paper, results_table, seeds_table, settings_tables
+from ddn_lightning.report.page_tables import compared_table, has_paper, results_table, seeds_table, settings_tables
 from ddn_lightning.report.recorded_run import CONFIG_FILE, RecordedRun
 
 MOST_DETAILED = 12  # runs that are all on the page with their own figures
@@ -88,6 +91,8 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         lstrip_blocks=True,
     )
     comparing, comparing_problem = _compared(finished)
+    comparison = compared(finished)
+    costs, costs_problem = _drawn(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
     style, script = (_part(environment, name) for name in ("page.css", "page.js"))
     (name,) = [run.name for run in runs] if len(runs) == 1 else [f"{len(runs)} runs"]
     text: str = environment.get_template("page.html").render(
@@ -99,6 +104,11 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         script_hash=_hash(script),
         runs=results_table(finished, anchors),
         groups=seeds_table(finished),
+        paired=compared_table(comparison),
+        paired_note=EXPLANATION,
+        repeated=comparison.left_out,
+        costs=costs,
+        costs_problem=costs_problem,
         has_paper=has_paper(finished),
         broken=broken,
         comparing=comparing,

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ddn_lightning.report.compared import Compared
+from ddn_lightning.report.compared_tables import HEADER, NOTHING, cells
 from ddn_lightning.report.groups import Difference, by_seed, differences, what_differs
 from ddn_lightning.report.paper_match import paper_target
 from ddn_lightning.report.recorded_run import RecordedRun
@@ -102,6 +104,21 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
         cells += [_text(first.dataset), _number(first.buffer_size, 0), _text(options)]
         rows.append([*cells, _text(", ".join(run.name for run in group))])
     return PageTable(columns, rows)
+
+
+def compared_table(comparison: Compared) -> PageTable:
+    """The rows of ``ddn compare``, if any two groups share a seed."""
+    if not comparison.has_pairs:
+        return PageTable([], [])
+    rows = []
+    for row in comparison.rows:
+        numbers = [row.acc, row.fm, row.acc_difference, row.fm_difference, row.cpu_minutes, row.cost]
+        means = ["" if value is None else str(value.mean) for value in numbers]
+        keys = [row.title, str(row.acc.n), "", *means[:2], row.against or "", *means[2:]]
+        texts = ["" if text == NOTHING else text for text in cells(row)]
+        rows.append([TableCell(text, key) for text, key in zip(texts, keys, strict=True)])
+    words = ("group", "seeds", "against")
+    return PageTable([Column(title[0].upper() + title[1:], title not in words) for title in HEADER], rows)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,10 @@ class Results:
         versions: Of the packages it was made with.
         class_names: Names of the classes, where the data has any.
         divergence: Where and how it has diverged, if it has.
+        cpu_minutes: Processor time of training.
+        statistics: BatchNorm statistics it was evaluated with: ``running``, ``memory`` or ``both``.
+        calibrated_acc: Average accuracy with calibrated BatchNorm statistics, where it was measured besides.
+        calibrated_fm: Forgetting with them.
     """
 
     method: str
@@ -65,6 +69,10 @@ class Results:
     versions: Mapping[str, str]
     class_names: tuple[str, ...] | None
     divergence: str | None = None
+    cpu_minutes: float | None = None
+    statistics: str = "running"
+    calibrated_acc: float | None = None
+    calibrated_fm: float | None = None
 
     @property
     def title(self) -> str:
@@ -219,4 +227,8 @@ def _results(content: bytes) -> Results:
         versions={str(package): str(version) for package, version in dict(results.get("versions", {})).items()},
         class_names=None if names is None else tuple(map(str, names)),
         divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
+        cpu_minutes=number("cpu_minutes"),
+        statistics=str(results.get("statistics", "running")),
+        calibrated_acc=number("calibrated_average_accuracy"),
+        calibrated_fm=number("calibrated_forgetting"),
     )

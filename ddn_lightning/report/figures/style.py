@@ -146,9 +146,17 @@ def as_svg(figure: Figure) -> str:
 
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write ``<name>.png`` and ``<name>.svg``."""
+    for ending in (".png", ".svg"):
+        save_as(figure, folder / f"{name}{ending}")
+
+
+def save_as(figure: Figure, path: Path) -> None:
+    """Write a figure as what the name of its file ends in, ``.png`` or ``.svg``."""
     with in_style():
-        with replacing(folder / f"{name}.png") as partial:
-            figure.savefig(partial, format="png", dpi=RESOLUTION, pil_kwargs={"compress_level": 1})
+        if path.suffix.lower() == ".png":
+            with replacing(path) as partial:
+                figure.savefig(partial, format="png", dpi=RESOLUTION, pil_kwargs={"compress_level": 1})
+            return
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
-    write_text(folder / f"{name}.svg", text.getvalue())
+    write_text(path, text.getvalue())

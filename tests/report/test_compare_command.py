@@ -1,0 +1,186 @@
+"""``ddn compare`` on folders as runs leave them."""
+
+import csv
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ddn_lightning.cli import main
+
+DDN = {"class_path": "ddn_lightning.DataDistillNet", "init_args": {"alpha": 1.0}}
+
+
+def write_run(name: str, seed: int, acc: float, fm: float = 30.0, model: Any = None, **results: Any) -> None:
+    options = {"buffer_size": 50, "lr": 0.03, "old_memory_weight": 0.0, "distiller": None, **(model or {})}
+    config = {
+        "seed_everything": seed,
+        "name": name,
+        "model": {"class_path": "ddn_lightning.ER", "init_args": options},
+        "data": {"class_path": "ddn_lightning.SplitDigits", "init_args": {"epochs_per_task": 1}},
+    }
+    plugin = None if options["distiller"] is None else "DataDistillNet"
+    whole = {"status": "complete", "average_accuracy": acc, "forgetting": fm, "accuracy_matrix": [[90.0, None], [1, 2]]}
+    whole |= {"tasks_finished": 2, "seed": seed, "method": "ER", "plugin": plugin, "dataset": "digits"}
+    whole |= {"buffer_size": 50, "cpu_minutes": 2.0 if plugin is None else 5.0, **results}
+    folder = Path("runs") / name
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "results.json").write_text(json.dumps(whole))
+
+
+def write_runs(effect: float, seeds: int = 5, **results: Any) -> None:
+    """ER, its control and ER with DDN on the same seeds; the seeds matter more than the noise."""
+    chance = random.Random(1)
+    for seed in range(20, 20 + seeds):
+        level = chance.gauss(40, 6)
+        write_run(f"er-{seed}", seed, level + chance.gauss(0, 0.3), **results)
+        write_run(f"ddn-{seed}", seed, level + effect + chance.gauss(0, 0.3), model={"distiller": DDN}, **results)
+        write_run(f"hard-{seed}", seed, level + chance.gauss(0, 0.3), model={"old_memory_weight": 1.0}, **results)
+
+
+def table(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, str]]:
+    """The rows by their group and statistics."""
+    capsys.readouterr()
+    assert main(["compare", "runs", "--format", "csv", *options]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    return {f"{row['group']} {row['statistics']}": row for row in rows}
+
+
+def test_a_planted_effect_is_a_difference_and_a_planted_null_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(effect=3.0)
+    rows = table(capsys)
+    assert list(rows) == ["ER running", "ER + DDN running", "ER, old_memory_weight 1.0 running"]
+    plain, ddn, null = rows.values()
+    assert (plain["against"], ddn["against"], null["against"]) == ("", "ER", "ER")
+    assert ddn["acc_difference_verdict"] == "difference"
+    assert float(ddn["acc_difference_low"]) < 3 < float(ddn["acc_difference_high"])
+    assert null["acc_difference_verdict"] == "not shown"
+    assert float(null["acc_difference_low"]) < 0 < float(null["acc_difference_high"])
+    assert ddn["fm_difference_verdict"] == "not shown"
+    assert ddn["seeds"] == "20 21 22 23 24"
+    assert [row["cost_mean"] for row in rows.values()] == ["1.0", "2.5", "1.0"]
+    assert [row["cpu_minutes_mean"] for row in rows.values()] == ["2.0", "5.0", "2.0"]
+
+
+def test_a_single_seed_ranks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(effect=30.0, seeds=1)
+    ddn = table(capsys)["ER + DDN running"]
+    assert float(ddn["acc_difference_mean"]) > 20
+    assert (ddn["acc_difference_low"], ddn["acc_difference_verdict"]) == ("", "not shown")
+
+
+def test_calibrated_results_are_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(0.0, statistics="both", calibrated_average_accuracy=60.0, calibrated_forgetting=10.0)
+    write_run("memory-20", 20, 61.0, model={"lr": 0.1}, statistics="memory")  # has nothing else
+    rows = table(capsys)
+    assert rows["ER + DDN calibrated"]["against"] == "ER, calibrated"
+    assert rows["ER + DDN calibrated"]["acc_difference_mean"] == "0.0"
+    assert rows["ER calibrated"]["against"] == "ER"  # itself without
+    assert rows["ER calibrated"]["fm_difference_mean"] == "-20.0"
+    assert rows["ER, lr 0.1 calibrated"]["acc_mean"] == "61.0"
+    assert "ER, lr 0.1 running" not in rows
+    assert {row["statistics"] for row in table(capsys, "--statistics", "calibrated").values()} == {"calibrated"}
+    assert {row["statistics"] for row in table(capsys, "--statistics", "running").values()} == {"running"}
+
+
+@pytest.mark.parametrize("baseline", ["ER + DDN", "er + datadistillnet", "ddn-21"])
+def test_the_baseline_is_the_one_that_is_named(baseline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(effect=3.0)
+    rows = table(capsys, "--baseline", baseline)
+    assert {name: row["against"] for name, row in rows.items()} == {
+        "ER + DDN running": "",
+        "ER running": "ER + DDN",
+        "ER, old_memory_weight 1.0 running": "ER + DDN",
+    }
+    assert float(rows["ER + DDN running"]["cost_mean"]) == 1
+
+
+def test_a_row_can_be_the_baseline_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(effect=3.0)
+    for name in ("er, old_memory_weight 1.0", "er"):
+        rows = table(capsys, "--baseline", name)
+        against = rows["ER + DDN running"]
+        assert (against["against"].casefold(), against["acc_difference_verdict"]) == (name.casefold(), "difference")
+
+
+def test_runs_on_another_test_bed_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run("er", 20, 40.0)
+    write_run("large", 20, 50.0, model={"distiller": DDN}, buffer_size=500)
+    rows = table(capsys)
+    assert [row["acc_difference_mean"] for row in rows.values()] == ["", ""]
+    assert list(rows) == ["digits, memory 50: ER running", "digits, memory 500: ER + DDN running"]
+
+
+def test_what_is_left_out_is_told_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run("er-1", 1, 40.0)
+    write_run("er-1-again", 1, 41.0)
+    write_run("stopped", 2, 10.0, tasks_finished=1)
+    write_run("lost", 3, 10.0, status="diverged", reason="loss became nan")
+    assert main(["compare", "runs"]) == 0
+    text = capsys.readouterr().out
+    assert "- er-1-again: repeats seed 1 of er-1\n" in text
+    assert "- stopped: has learned 1 of its 2 tasks\n" in text
+    assert "- lost: has diverged: loss became nan\n" in text
+    assert "| ER | 1 | 1 | 40.00 |" in text
+
+
+def test_markdown_and_latex_show_the_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(effect=3.0)
+    assert main(["compare", "runs", "-o", "table.md"]) == 0
+    assert capsys.readouterr().out == ""
+    (line,) = [line for line in Path("table.md").read_text().splitlines() if line.startswith("| ER + DDN ")]
+    assert line.count("|") == 11
+    assert "] (5), difference |" in line
+    assert line.endswith("| 5.00 ± 0.00 | 2.50 |")
+    assert main(["compare", "runs", "--format", "latex"]) == 0
+    latex = capsys.readouterr().out
+    (row,) = [line for line in latex.splitlines() if line.startswith(r"ER, old\_memory\_weight 1.0 & 5 & 20-24 & ")]
+    assert row.count(" & ") == 9
+    assert row.endswith(r"2.00 $\pm$ 0.00 & 1.00 \\")
+
+
+@pytest.mark.parametrize("name", ["cost.png", "cost.svg"])
+def test_the_figure_shows_every_group_and_the_front(name: str) -> None:
+    write_runs(effect=3.0, seeds=3)
+    assert main(["compare", "runs", "-o", "table.md", "--figure", name]) == 0
+    content = Path(name).read_bytes()
+    assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+
+
+def test_the_page_has_a_section_where_groups_share_a_seed() -> None:
+    write_runs(effect=3.0, seeds=3)
+    assert main(["report", "runs"]) == 0
+    page = Path("report.html").read_text()
+    section = page.partition('<h2 id="paired">')[2].partition("</section>")[0]
+    assert "] (3), difference</td>" in section
+    assert "ACC and FM over cost, with the Pareto front" in section
+    assert main(["report", "runs/er-20", "runs/ddn-21"]) == 0
+    assert 'id="paired"' not in Path("report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--baseline", "lucir"], "baseline must be the name of a run, or one of: ER; got lucir"),
+        (["--figure", "cost.pdf"], "figure must be a file that ends in .png or .svg, got cost.pdf"),
+        (["--figure", "cost.png"], "figure must have runs with cpu_minutes"),
+        (["--statistics", "calibrated"], "must be finished and have calibrated statistics"),
+        (["--format", "html"], "format"),
+        (["-o", "nowhere/table.md"], "output must be a file in an existing folder"),
+        (["others"], "there is no others"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run("er", 1, 40.0, cpu_minutes=None)
+    before = sorted(Path().rglob("*"))
+    assert main(["compare", "runs", *options]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert message in line
+    assert sorted(Path().rglob("*")) == before

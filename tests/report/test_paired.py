@@ -1,0 +1,71 @@
+import math
+import random
+import statistics
+
+import pytest
+
+from ddn_lightning.report.paired import Estimate, estimate, paired_difference, paired_ratio, student_quantile
+
+
+@pytest.mark.parametrize(
+    ("degrees", "expected"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (19, 2.093), (30, 2.042), (120, 1.980)],
+)
+def test_quantiles_are_those_of_printed_tables(degrees: int, expected: float) -> None:
+    assert student_quantile(degrees) == pytest.approx(expected, abs=5e-4)
+
+
+def test_quantiles_approach_those_of_the_normal_distribution() -> None:
+    assert student_quantile(5000) == pytest.approx(statistics.NormalDist().inv_cdf(0.975), abs=1e-3)
+    with pytest.raises(ValueError, match="degrees must be at least 1, got 0"):
+        student_quantile(0)
+
+
+def test_only_seeds_that_both_have_are_compared() -> None:
+    values = {1: 10.0, 2: 20.0, 3: 33.0, 4: None, 5: 50.0}
+    others = {2: 19.0, 3: 30.0, 4: 1.0, 5: None, 1: 8.0, 9: 1.0}
+    found = paired_difference(values, others)
+    assert found is not None
+    assert (found.n, found.mean, found.std) == (3, 2.0, 1.0)
+    assert found.error == pytest.approx(1 / math.sqrt(3))
+    assert (found.low, found.high) == (pytest.approx(2 - 4.303 / 3**0.5, abs=1e-3), pytest.approx(4.4843, abs=1e-3))
+    assert paired_difference({1: 1.0}, {2: 1.0}) is None
+
+
+def test_a_ratio_is_taken_seed_by_seed() -> None:
+    found = paired_ratio({1: 2.0, 2: 9.0, 3: 1.0}, {1: 1.0, 2: 3.0, 3: 0.0})
+    assert found is not None
+    assert (found.n, found.mean) == (2, 2.5)
+
+
+def test_a_single_seed_has_a_value_but_no_interval_and_no_verdict() -> None:
+    assert estimate([40.0]) == Estimate(1, 40.0)
+    assert Estimate(1, 40.0).verdict == "not shown"
+    two = estimate([5.0, 5.0001])
+    assert two is not None
+    assert two.low is not None
+    assert two.low > 0
+    assert two.verdict == "not shown"  # two seeds agree by chance too often
+
+
+def excluded(effect: float, repetitions: int = 1000, seeds: int = 5) -> float:
+    """How often an effect is said to be there, of values that vary from seed to seed far more than by method."""
+    chance = random.Random(0)
+    count = 0
+    for _ in range(repetitions):
+        of_seed = [chance.gauss(40, 5) for _ in range(seeds)]
+        plain = {seed: value + chance.gauss(0, 1) for seed, value in enumerate(of_seed)}
+        changed = {seed: value + effect + chance.gauss(0, 1) for seed, value in enumerate(of_seed)}
+        found = paired_difference(changed, plain)
+        assert found is not None
+        count += found.verdict == "difference"
+    return count / repetitions
+
+
+def test_a_planted_null_effect_comes_out_as_null() -> None:
+    assert 0.03 < excluded(effect=0.0) < 0.07
+
+
+def test_a_planted_effect_is_found() -> None:
+    assert excluded(effect=5.0) > 0.97
+    assert excluded(effect=-5.0) > 0.97
