@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Trainer, seed_everything
-from tiny import TinySequence
+from tiny import TinySequence, quiet_trainer
 
 from ddn_lightning import ReplayMethod, TaskSequence
 from ddn_lightning.callbacks.run_figures import RunFigures
@@ -58,12 +58,7 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_trainer() -> Callable[..., Trainer]:
-    def make(**kwargs: Any) -> Trainer:
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        quiet |= {"enable_model_summary": False, "accelerator": "cpu", "max_epochs": -1, "num_sanity_val_steps": 0}
-        return Trainer(**{**quiet, **kwargs})
-
-    return make
+    return quiet_trainer
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from every_method import COMBINATIONS, build
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import Timer
 from outcome import difference
-from tiny import TinySequence
+from tiny import TinySequence, quiet_trainer
 
 from ddn_lightning import CurveLogger, LabelDistiller, Observations, ReplayMethod, SaveProgress, TaskCallback
 from ddn_lightning.stop_signals import Interrupted
@@ -111,7 +112,6 @@ def sequence() -> TinySequence:
 
 def run(
     make: Callable[[], ReplayMethod],
-    make_trainer: Callable[..., Trainer],
     stop: Stop | None = None,
     *watching: Callback,
 ) -> None:
@@ -130,18 +130,18 @@ def run(
         callbacks.append(SignalIn(stop))
     ckpt_path = LAST if LAST.exists() else None
     seed_everything(99 if ckpt_path else 0, verbose=False)  # a resumed run has its checkpoint's seed
-    trainer = make_trainer(enable_checkpointing=True, callbacks=callbacks, **arguments)
+    trainer = quiet_trainer(enable_checkpointing=True, callbacks=callbacks, **arguments)
     trainer.fit(make(), sequence(), ckpt_path=ckpt_path)
 
 
-def run_in_child(make: Callable[[], ReplayMethod], make_trainer: Callable[..., Trainer], stop: Stop) -> int:
+def run_in_child(make: Callable[[], ReplayMethod], stop: Stop) -> int:
     """Its exit code, or minus the number of the signal that ended it."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         code = 1
         try:
-            run(make, make_trainer, stop)
+            run(make, stop)
             code = 0
         except Interrupted as interrupted:
             code = int(interrupted.code or 0)
@@ -164,7 +164,7 @@ def draw_stops(draws: random.Random, epoch_ends: list[int]) -> list[Stop]:
         how, hook = draws.choice((*SIGNALS, *SIGNALS, "max_steps", "max_time")), draws.choice(HOOKS)
         if hook == "on_train_end":
             how = "SIGKILL"  # any other signal is too late to stop anything
-        at = 0 if hook == "on_train_start" else at
+        at = 0 if hook == "on_train_start" else at if stops else min(at, epoch_ends[1])  # the first is sure to stop it
         stops.append(Stop(how, hook, at, draws.choice((0, 0, 1000))))
         step = min(max(at, step), epoch_ends[-1] - 1)
     return stops
@@ -179,33 +179,34 @@ def left_behind() -> dict[str, Any]:
     return {"checkpoint": checkpoint, "curves": Path("curves/metrics.csv").read_bytes()}
 
 
-@pytest.mark.parametrize("sequences", [1, pytest.param(12, marks=pytest.mark.slow)])
+@cache
+def undisturbed(
+    method_class: type[ReplayMethod], distiller_class: type[LabelDistiller] | None
+) -> tuple[Any, list[int]]:
+    """What a run leaves that nobody stops, in the current folder, and after how many steps its epochs end."""
+    ends = EpochEnds()
+    run(partial(build, method_class, distiller_class, momentum=0.9), None, ends)
+    assert len(ends.steps) == 6
+    return left_behind(), ends.steps
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 13))])
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
 def test_any_sequence_of_stops_changes_nothing(
-    make_trainer: Callable[..., Trainer],
     method_class: type[ReplayMethod],
     distiller_class: type[LabelDistiller] | None,
-    sequences: int,
+    number: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def make() -> ReplayMethod:
-        return build(method_class, distiller_class, momentum=0.9)
-
-    undisturbed = EpochEnds()
-    run(make, make_trainer, None, undisturbed)
-    expected = left_behind()
-    assert len(undisturbed.steps) == 6
-    draws = random.Random(f"{method_class} {distiller_class} {sequences}")
-    stopped = 0
-    for number in range(sequences):
-        folder = tmp_path / f"sequence{number}"
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        stops = draw_stops(draws, undisturbed.steps)
-        codes = [run_in_child(make, make_trainer, stop) for stop in stops]
-        assert 1 not in codes, stops
-        stopped += sum(code != 0 or stop.how.startswith("max") for code, stop in zip(codes, stops, strict=True))
-        run(make, make_trainer)
-        assert difference(left_behind(), expected) is None, stops
-    assert stopped >= sequences  # or nothing was tested
+    make = partial(build, method_class, distiller_class, momentum=0.9)
+    expected, epoch_ends = undisturbed(method_class, distiller_class)
+    (tmp_path / "stopped").mkdir()
+    monkeypatch.chdir(tmp_path / "stopped")
+    stops = draw_stops(random.Random(f"{method_class} {distiller_class} {number}"), epoch_ends)
+    codes = [run_in_child(make, stop) for stop in stops]
+    assert 1 not in codes, stops
+    is_stopped = [code != 0 or stop.how.startswith("max") for code, stop in zip(codes, stops, strict=True)]
+    assert any(is_stopped), stops  # or nothing was tested
+    run(make)
+    assert difference(left_behind(), expected) is None, stops

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
 from ddn_lightning import Samples, SmallNet, TaskSequence
@@ -47,3 +48,10 @@ def random_samples(size: int, num_classes: int = 6, tasks: int = 3) -> Samples:
     labels = torch.randint(num_classes, (size,))
     images = torch.randint(256, (size, 1, 8, 8), dtype=torch.uint8)
     return Samples(images, labels, tasks=labels // (num_classes // tasks))
+
+
+def quiet_trainer(**kwargs: Any) -> Trainer:
+    """A Trainer that says nothing and leaves nothing, unless it is told to."""
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet |= {"enable_model_summary": False, "accelerator": "cpu", "max_epochs": -1, "num_sanity_val_steps": 0}
+    return Trainer(**{**quiet, **kwargs})
