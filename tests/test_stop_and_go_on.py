@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from bit_for_bit import difference
 from every_method import COMBINATIONS
-from outcome import difference
 
 from ddn_lightning import LabelDistiller, ReplayMethod
 from ddn_lightning.cli import main

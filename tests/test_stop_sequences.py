@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from bit_for_bit import difference
 from every_method import COMBINATIONS, build
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import Timer
-from outcome import difference
 from tiny import TinySequence, quiet_trainer
 
 from ddn_lightning import CurveLogger, LabelDistiller, Observations, ReplayMethod, SaveProgress, TaskCallback
