@@ -5,7 +5,7 @@ or logging, so that a run with a bad checkpoint ends before any of its files is 
 """
 
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from sys import float_info
 from typing import Any, NoReturn
 
 import torch
@@ -63,11 +63,16 @@ def integers(part: str, value: object, length: int, most: int) -> list[int]:
 
 
 def number(part: str, value: object, least: float | None = None) -> float:
-    """A finite number, of at least a bound if there is one."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or (least is not None and value < least):  # type: ignore[arg-type,operator]
+    """A finite number, of at least a bound if there is one.
+
+    >>> number("seconds", 10**400)  # too large for a float
+    Traceback (most recent call last):
+    ddn_lightning.errors.ConfigurationError: the checkpoint's seconds must be a finite number, got 1000000...
+    """
+    lowest = -float_info.max if least is None else least
+    if not isinstance(value, int | float) or isinstance(value, bool) or not lowest <= value <= float_info.max:
         refuse(part, "a finite number" if least is None else f"a finite number of at least {least}", value)
-    return value  # type: ignore[return-value]
+    return value
 
 
 def tensor(

@@ -34,7 +34,8 @@ def check_resumable(
         needed: Callbacks whose state must be there.
     """
     states = checks.mapping("callbacks", checkpoint.get("callbacks", {}))
-    carriers = [c for c in trainer.callbacks if isinstance(c, needed)]  # type: ignore[attr-defined]
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+    carriers = [callback for callback in callbacks if isinstance(callback, needed)]
     missing = [name for name in ("optimizer_states", "loops") if not checkpoint.get(name)]
     missing += [carrier.state_key for carrier in carriers if not states.get(carrier.state_key)]
     if missing:

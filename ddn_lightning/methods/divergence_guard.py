@@ -54,7 +54,7 @@ class DivergenceGuard(LightningModule):
     @property
     def current_lr(self) -> float:
         """The learning rate of the training step."""
-        raise NotImplementedError
+        raise NotImplementedError  # only a method with a training step has one
 
     def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:
         """Note a loss to be looked at later.
