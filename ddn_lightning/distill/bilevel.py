@@ -133,15 +133,19 @@ class BilevelDistiller(LabelDistiller):
             labels = self.labels_to_learn(inner, logits.detach().softmax(dim=1))
         return self.inner_loss(logits, inner, labels)
 
+    def frozen(self, network: nn.Module) -> FrozenNetwork:
+        """The network, or a part of it, as the look-ahead forwards its batches through it."""
+        return FrozenNetwork(network)
+
     def _look_ahead(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> LookAhead:
-        network = FrozenNetwork(method.network)
+        network = self.frozen(method.network)
         loss = partial(self.learned_inner_loss, inner, learn=False)
         if self.lookahead == "step":
             parameters = method.network.named_parameters()
             gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in parameters}
             return hypergradient.step(network, inner, gradients, method.current_lr)
         if self.lookahead == "head":
-            parts = FrozenNetwork(method.backbone), FrozenNetwork(method.head)
+            parts = self.frozen(method.backbone), self.frozen(method.head)
             return hypergradient.head(*parts, inner, loss, outer, method.current_lr)
         mode = hypergradient.exact if self.lookahead == "exact" else hypergradient.matching
         return mode(network, inner, loss, outer, method.current_lr)

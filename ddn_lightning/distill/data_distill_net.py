@@ -61,8 +61,12 @@ class DataDistillNet(BilevelDistiller):
     def build(self, num_classes: int, buffer_size: int) -> None:
         """Make G and the place for G_old."""
         super().build(num_classes, buffer_size)
-        self.generator_net = _multilayer_perceptron(num_classes, self.hidden_dim)
-        self.old_generator_net = _multilayer_perceptron(num_classes, self.hidden_dim).requires_grad_(False)
+        self.generator_net = self.build_net(num_classes)
+        self.old_generator_net = self.build_net(num_classes).requires_grad_(False)
+
+    def build_net(self, num_classes: int) -> nn.Sequential:
+        """G: from probabilities to the logits of a label."""
+        return multilayer_perceptron(num_classes, self.hidden_dim, num_classes)
 
     def begin_fit(self, method: "ReplayMethod") -> None:
         """There is no task before the first."""
@@ -71,14 +75,25 @@ class DataDistillNet(BilevelDistiller):
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by Eq. 8; while there is no G_old, by G alone."""
-        labels = self.generator_net(probabilities).softmax(dim=1)
+        labels = self.generated(self.generator_net, samples, probabilities)
         if self.snapshots:
-            labels = (1 - self.beta) * labels + self.beta * self.old_generator_net(probabilities).softmax(dim=1)
-        return _with_hard_labels(labels, samples)
+            old = self.generated(self.old_generator_net, samples, probabilities)
+            labels = (1 - self.beta) * labels + self.beta * old
+        return self.completed(labels, samples)
 
     def labels_to_learn(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by G alone."""
-        return _with_hard_labels(self.generator_net(probabilities).softmax(dim=1), samples)
+        return self.completed(self.generated(self.generator_net, samples, probabilities), samples)
+
+    def generated(self, net: nn.Module, samples: Samples, probabilities: Tensor) -> Tensor:
+        """What G or G_old makes of a prediction: a distribution over the classes."""
+        labels: Tensor = net(probabilities).softmax(dim=1)
+        return labels
+
+    def completed(self, labels: Tensor, samples: Samples) -> Tensor:
+        """With the hard labels added and the sum normalised, so that half of a label is the hard one."""
+        both = labels + one_hot(samples, labels)
+        return both / both.sum(dim=1, keepdim=True)
 
     def configure_optimizer(self) -> torch.optim.Optimizer:
         """Adam on G."""
@@ -99,17 +114,11 @@ class DataDistillNet(BilevelDistiller):
         self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, len(self.is_old_class))  # one per task
 
 
-def _with_hard_labels(labels: Tensor, samples: Samples) -> Tensor:
-    """Both added and normalised, so that half of a label is the hard one."""
-    both = labels + one_hot(samples, labels)
-    return both / both.sum(dim=1, keepdim=True)
-
-
-def _multilayer_perceptron(num_classes: int, hidden_dim: int) -> nn.Sequential:
+def multilayer_perceptron(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
     """Two hidden layers; Xavier-normal weights from a generator of its own, so that no other draw shifts."""
     generator = generator_for(torch.initial_seed(), "initial weights of G")
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise((num_classes, hidden_dim, hidden_dim, num_classes)):
+    for inputs, outputs in pairwise((input_dim, hidden_dim, hidden_dim, output_dim)):
         linear: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
         nn.init.xavier_normal_(linear.weight, generator=generator)
         nn.init.zeros_(linear.bias)

@@ -72,6 +72,9 @@ class LabelDistiller(nn.Module, ABC):
         """The optimizer of what is learned, if anything is."""
         return None
 
+    def before_step(self, method: "ReplayMethod", current: Samples) -> None:
+        """Learn from the incoming batch, augmented, that the classifier has not yet stepped on."""
+
     def update(self, method: "ReplayMethod", current: Samples) -> None:
         """Learn better labels, right after the classifier's step.
 

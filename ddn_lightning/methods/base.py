@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -152,11 +151,13 @@ class ReplayMethod(CalibratedLearner, ABC):
     def _step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
         """Augment, draw memory, take one SGD step, and let the distiller learn; returns the loss over all ranks."""
         current = self.augment(batch)
+        if self.distiller is not None:
+            self.distiller.before_step(self, current)
         memory = self._replay()
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
         old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if memory and self.old_memory_weight else None
         if old is not None:
-            loss = loss.with_term(partial(self._old_memory_loss, old))
+            loss = loss.with_term(lambda: self.old_memory_weight * cross_entropy(self.logits_of(old, True), old))
         if self.distiller is not None:
             loss = self.distiller.add_to(loss, self, memory)
         value = self._descend(loss)
@@ -165,9 +166,6 @@ class ReplayMethod(CalibratedLearner, ABC):
         if self.distiller is not None:
             self.distiller.update(self, current)
         return value, loss
-
-    def _old_memory_loss(self, old: Samples) -> Tensor:
-        return self.old_memory_weight * cross_entropy(self.logits_of(old, is_extra=True), old)
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """The samples with augmented and normalised images."""
@@ -186,8 +184,10 @@ class ReplayMethod(CalibratedLearner, ABC):
             generator: Stream for a draw besides the method's own ones, which it leaves as they would have been.
         """
         slots = self.memory.draw(self.replay_batch_size, tasks, generator)
-        if not len(slots):
-            return None
+        return self.stored(slots, generator) if len(slots) else None
+
+    def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
+        """What these slots of the memory hold, augmented: this rank's share of it."""
         share = replace(self.memory[local_share(slots)], global_size=len(slots))
         return self.augment(share, generator)
 

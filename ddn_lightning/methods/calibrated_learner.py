@@ -99,14 +99,21 @@ class CalibratedLearner(TaskLearner, ABC):
             class_balanced: Whether all classes count alike.
         """
         self._note_layers_at_rest()
-        if self.obstacle_to_calibration or self.kept is None or len(self.kept) < 2:
+        if self.obstacle_to_calibration or len(slots := self.calibration_slots()) < 2:
             return {}
-        batches = map(self._stored_images, even_batches(self.kept.labels.cpu(), batch_size, class_balanced))
+        assert self.kept is not None
+        labels = self.kept.labels.cpu()[slots]
+        chosen = (slots[batch] for batch in even_batches(labels, batch_size, class_balanced))
+        batches = map(self._stored_images, chosen)
         context = self.trainer.precision_plugin.val_step_context()
         with torch.inference_mode(False), isolate_rng(), context:
             buffers = measure(self, self.class_scores, batches, leave_out=self._at_rest)
             take_from_first_rank(list(buffers.values()))
         return buffers
+
+    def calibration_slots(self) -> Tensor:
+        """Which stored samples calibrated statistics are those of, on the host: all."""
+        return torch.arange(0 if self.kept is None else len(self.kept))
 
     def _stored_images(self, slots: Tensor) -> Tensor:
         assert self.kept is not None
