@@ -12,8 +12,8 @@ from lightning.pytorch import Trainer, seed_everything
 from tiny import TinySequence, quiet_trainer
 
 from ddn_lightning import ReplayMethod, TaskSequence
-from ddn_lightning.callbacks.run_figures import RunFigures
 from ddn_lightning.cli import main
+from ddn_lightning.cli.run_figures import RunFigures
 
 QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
 

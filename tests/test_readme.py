@@ -187,7 +187,7 @@ def test_the_tables_of_speed_are_what_was_measured() -> None:
 def test_the_commands_of_speed_are_understood(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ddn_lightning.bench.command.measure", lambda *_: SPEED)
+    monkeypatch.setattr("ddn_lightning.cli.bench_command.measure", lambda *_: SPEED)
     assert run(command.replace("--device cuda", "--device cpu")) == 0  # there may be none here
     assert "exact" in capsys.readouterr().out
 

@@ -15,7 +15,7 @@ from ddn_lightning.methods.er import ER
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 Mode = Literal["exact", "matching", "head", "step"]
 MODES: tuple[Mode, ...] = get_args(Mode)

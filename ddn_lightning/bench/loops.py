@@ -16,12 +16,12 @@ from torch.utils.data import DataLoader
 
 from ddn_lightning.bench.stopwatch import Clock, Timing, clock_of
 from ddn_lightning.bench.subject import RandomImages, Workload, quiet_trainer
-from ddn_lightning.callbacks.progress import TaskProgressBar
-from ddn_lightning.callbacks.save_progress import SaveProgress
-from ddn_lightning.curve_logger import CurveLogger
+from ddn_lightning.callbacks.last_checkpoint import SaveProgress
+from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 from ddn_lightning.methods.er import ER
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.resnet18 import ResNet18
+from ddn_lightning.runs.curve_logger import CurveLogger
 
 LOOPS = ("plain PyTorch", "bare Lightning", "ddn_lightning")
 LOG_EVERY = 50  # Lightning's default

@@ -17,8 +17,8 @@ from ddn_lightning.bench.step_parts import StepParts
 from ddn_lightning.bench.stopwatch import Timing, clock_of, interleaved
 from ddn_lightning.bench.subject import Subject, Workload
 from ddn_lightning.distill.data_distill_net import DataDistillNet
-from ddn_lightning.methods.base import ReplayMethod
 from ddn_lightning.methods.er import ER
+from ddn_lightning.methods.replay_method import ReplayMethod
 
 Report = dict[str, Any]
 Section = Callable[[str, int], Callable[[], None]]  # announces something of so many actions; what it returns counts one

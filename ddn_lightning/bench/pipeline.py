@@ -6,7 +6,7 @@ import torch
 from torchvision.transforms import v2
 
 from ddn_lightning.bench.subject import RandomImages, Workload
-from ddn_lightning.memory.reservoir import ReservoirBuffer
+from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.samples import Samples
 
 OURS, PER_IMAGE = "whole batch", "torchvision, image by image"

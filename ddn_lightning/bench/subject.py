@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.distill.distiller import LabelDistiller
-from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
+from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.networks.resnet18 import ResNet18
 from ddn_lightning.samples import Samples
 

@@ -7,7 +7,7 @@ from lightning.pytorch import Trainer
 from ddn_lightning.callbacks.task_callback import TaskCallback
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class DistillNetSnapshot(TaskCallback):

@@ -22,8 +22,8 @@ from ddn_lightning.metrics.prediction_table import PredictionTable
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
     from ddn_lightning.methods.calibrated_learner import CalibratedLearner
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 Statistics = Literal["running", "memory", "both"]
 CALIBRATED_MATRIX = "calibrated_accuracy_matrix"

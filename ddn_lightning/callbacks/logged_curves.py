@@ -7,7 +7,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.curve_logger import CurveLogger
+from ddn_lightning.runs.curve_logger import CurveLogger
 
 KEY = "logged_curves"
 

@@ -12,10 +12,10 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.report.observed import Observed
+from ddn_lightning.runs.observed import Observed
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 MOST_LABELLED = 512  # samples whose labels are looked at: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12

@@ -20,12 +20,12 @@ from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.config_changes import changes
 from ddn_lightning.errors import DivergenceError
-from ddn_lightning.files import write_text
-from ddn_lightning.methods.base import ReplayMethod
-from ddn_lightning.report.recorded_run import CONFIG_FILE, RESULTS_FILE
-from ddn_lightning.report.run_result import COMPLETE, DIVERGED, INCOMPLETE, read_divergence
+from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.runs.config_changes import changes
+from ddn_lightning.runs.files import write_text
+from ddn_lightning.runs.recorded_run import CONFIG_FILE, RESULTS_FILE
+from ddn_lightning.runs.run_result import COMPLETE, DIVERGED, INCOMPLETE, read_divergence
 
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 

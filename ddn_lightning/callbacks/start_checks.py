@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.memory import Memory
-from ddn_lightning.methods.base import ReplayMethod
+from ddn_lightning.methods.replay_method import ReplayMethod
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # what torch says of a BatchNorm over a single value
 

@@ -6,7 +6,7 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class TaskCallback(Callback):

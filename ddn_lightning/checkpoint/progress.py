@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.loop_position import FORMAT, settle
+from ddn_lightning.checkpoint.loop_position import FORMAT, settle
 
 EPOCHS, BATCHES, OPTIMIZER_STEPS = (
     "epoch_progress",

@@ -3,8 +3,8 @@
 from typing import Any
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.loop_position import FORMAT
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.loop_position import FORMAT
 
 OF_SEQUENCE = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
 

@@ -8,11 +8,11 @@ import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from torch import Tensor
 
-from ddn_lightning.data.augment import ImageTransform
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
+from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.loaded import check_tasks, checked
-from ddn_lightning.data.loader import TaskLoader
 from ddn_lightning.data.notes import note
+from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples

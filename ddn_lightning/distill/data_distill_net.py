@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.distill.bilevel import BilevelDistiller
-from ddn_lightning.distill.distiller import one_hot
+from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
+from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.errors import check_fraction, check_positive
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class DataDistillNet(BilevelDistiller):

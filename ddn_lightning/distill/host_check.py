@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.methods.replay_loss import ReplayLoss
+from ddn_lightning.replay_loss import ReplayLoss
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 def rehearsed_logits(method: "ReplayMethod", loss: ReplayLoss) -> Tensor:

@@ -27,8 +27,8 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn import functional
 
-from ddn_lightning.descent import gradient_of_sum
 from ddn_lightning.distributed import sum_across_ranks
+from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.samples import Samples, cross_entropy
 
 Parameters = Mapping[str, Tensor]

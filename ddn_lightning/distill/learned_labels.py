@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.devices import moved
-from ddn_lightning.distill.bilevel import BilevelDistiller
-from ddn_lightning.distill.distiller import one_hot
+from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
+from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class LearnedLabels(BilevelDistiller):

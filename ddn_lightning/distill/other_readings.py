@@ -14,13 +14,13 @@ from torch.func import functional_call
 
 from ddn_lightning.batch_statistics import measure
 from ddn_lightning.distill.data_distill_net import DataDistillNet, multilayer_perceptron
-from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead, LossOfParameters, Parameters
+from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.evaluation import evaluating
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 if TYPE_CHECKING:
-    from ddn_lightning.methods.base import ReplayMethod
+    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class WithinMixture(DataDistillNet):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.devices import moved
-from ddn_lightning.distill.distiller import DRAWS, LabelDistiller, one_hot
+from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.distributed import local_share
 from ddn_lightning.samples import Samples
 

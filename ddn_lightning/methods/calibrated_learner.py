@@ -21,7 +21,7 @@ from ddn_lightning.batch_statistics import (
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.checkpoint.weights import check_buffers
 from ddn_lightning.distributed import take_from_first_rank
-from ddn_lightning.memory.exemplars import ExemplarSet
+from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.methods.task_learner import CHECKPOINT_KEY, TaskLearner
 from ddn_lightning.samples import Samples

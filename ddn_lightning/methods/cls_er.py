@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.errors import check_fraction, check_not_negative
-from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples, cross_entropy
 
 

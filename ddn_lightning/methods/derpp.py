@@ -3,7 +3,7 @@
 from typing import Any
 
 from ddn_lightning.errors import check_not_negative
-from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples, cross_entropy
 
 

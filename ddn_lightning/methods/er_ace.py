@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.distributed import gather_shares
-from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.networks.cosine_head import CosineHead
 from ddn_lightning.samples import Samples, cross_entropy
 

@@ -1,6 +1,6 @@
 """Fine-tuning: no memory at all, the lower bound."""
 
-from ddn_lightning.methods.base import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples
 
 

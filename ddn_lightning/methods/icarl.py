@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.batch_statistics import Buffers, using
-from ddn_lightning.methods.base import ReplayLoss
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
+from ddn_lightning.methods.replay_method import ReplayLoss
 from ddn_lightning.samples import Samples
 
 

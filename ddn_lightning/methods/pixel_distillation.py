@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddn_lightning.descent import descend
-from ddn_lightning.distill.bilevel import check_precision
+from ddn_lightning.callbacks.stage_progress import track
+from ddn_lightning.distill.bilevel_distiller import check_precision
 from ddn_lightning.distill.hypergradient import FrozenNetwork, pixel_surrogate
 from ddn_lightning.distill.learned_labels import RowAdam
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.evaluation import evaluating
-from ddn_lightning.memory.reservoir import ReservoirBuffer
+from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.er import ER
+from ddn_lightning.optimization import descend
 from ddn_lightning.samples import Samples
-from ddn_lightning.stage_progress import track
 
 DISTILLATION = "pixel distillation"
 

@@ -13,12 +13,12 @@ from markupsafe import Markup
 
 from ddn_lightning.report.compared import compared
 from ddn_lightning.report.compared_tables import EXPLANATION
-from ddn_lightning.report.figures.of_run import Picture, pictures_of
-from ddn_lightning.report.figures.of_runs import comparing_pictures
+from ddn_lightning.report.figures.comparison_figures import comparing_pictures
 from ddn_lightning.report.figures.pareto import pareto_pictures
+from ddn_lightning.report.figures.run_figures import Picture, pictures_of
 from ddn_lightning.report.figures.style import INK, as_svg
 from ddn_lightning.report.page_tables import compared_table, has_paper, results_table, seeds_table, settings_tables
-from ddn_lightning.report.recorded_run import CONFIG_FILE, RecordedRun
+from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun
 
 MOST_DETAILED = 12  # runs that are all on the page with their own figures
 FEW_DETAILED = 5  # of more runs, so many are: a page of hundreds is there to compare them, within seconds

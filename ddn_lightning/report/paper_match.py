@@ -1,7 +1,7 @@
 """Which of the paper's numbers a run can be held against."""
 
 from ddn_lightning.report.paper import Cell, Target, paper_targets
-from ddn_lightning.report.recorded_run import RecordedRun
+from ddn_lightning.runs.recorded_run import RecordedRun
 
 METHODS = {
     "ER": "er",

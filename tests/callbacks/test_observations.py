@@ -21,7 +21,7 @@ from ddn_lightning import (
     TaskCallback,
 )
 from ddn_lightning.callbacks.observations import MOST_LABELLED
-from ddn_lightning.report.observed import Observed, load_observed, save_observed
+from ddn_lightning.runs.observed import Observed, load_observed, save_observed
 
 Fit = Callable[..., ReplayMethod]
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ddn_lightning.data.image_folder import SplitImageFolder
+from ddn_lightning.data.split_image_folder import SplitImageFolder
 
 
 def load(root: Path, train: bool = True, image_size: int | None = None) -> Tensor:

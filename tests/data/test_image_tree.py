@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ddn_lightning.data.image_folder import SplitImageFolder
+from ddn_lightning.data.split_image_folder import SplitImageFolder
 from ddn_lightning.errors import ConfigurationError
 
 

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from ddn_lightning import ResNet18, Samples
 from ddn_lightning.distill import hypergradient
-from ddn_lightning.distill.distiller import soft_cross_entropy
 from ddn_lightning.distill.hypergradient import FrozenNetwork, pixel_surrogate, surrogate
+from ddn_lightning.distill.label_distiller import soft_cross_entropy
 
 ALPHA, LR, CLASSES = 0.7, 0.1, 5
 Modes = Callable[[FrozenNetwork, Samples, Callable[[Tensor], Tensor], list[Samples], float], hypergradient.LookAhead]

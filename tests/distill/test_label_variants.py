@@ -12,7 +12,7 @@ from torch.optim.swa_utils import update_bn
 
 from ddn_lightning import ER, DataDistillNet, ReplayMethod, Samples, SmallNet
 from ddn_lightning.distill import other_readings
-from ddn_lightning.distill.distiller import one_hot
+from ddn_lightning.distill.label_distiller import one_hot
 
 VARIANTS = [
     other_readings.MovedByLookAhead,

@@ -23,7 +23,7 @@ from ddn_lightning import (
     ReplayMethod,
     Samples,
 )
-from ddn_lightning.distill.distiller import soft_cross_entropy
+from ddn_lightning.distill.label_distiller import soft_cross_entropy
 from ddn_lightning.distill.learned_labels import RowAdam
 from ddn_lightning.random_streams import RandomStreams
 

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from ddn_lightning import DataDistillNet, Samples
 from ddn_lightning.distill import hypergradient
-from ddn_lightning.distill.distiller import soft_cross_entropy
 from ddn_lightning.distill.hypergradient import FrozenNetwork, pixel_surrogate, surrogate
+from ddn_lightning.distill.label_distiller import soft_cross_entropy
 
 CLASSES, LEARNING_RATES = 4, (1e-3, 1e-4, 1e-5)
 

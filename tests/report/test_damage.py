@@ -14,10 +14,10 @@ import pytest
 from test_page import Elements
 
 from ddn_lightning.cli import main
-from ddn_lightning.report.curve import Curve
-from ddn_lightning.report.figures import of_runs
+from ddn_lightning.report.figures import comparison_figures
 from ddn_lightning.report.page import page
-from ddn_lightning.report.recorded_run import RecordedRun, read_run
+from ddn_lightning.runs.curve import Curve
+from ddn_lightning.runs.recorded_run import RecordedRun, read_run
 
 FILES = ("config.yaml", "results.json", "metrics.csv", "observations.npz")
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
@@ -137,7 +137,7 @@ def test_what_cannot_be_drawn_of_one_run_is_drawn_of_the_others(
             raise OverflowError("too large")
         return Curve([], [])
 
-    monkeypatch.setattr(of_runs, "entropy_curve", too_large_for_the_bad_one)
+    monkeypatch.setattr(comparison_figures, "entropy_curve", too_large_for_the_bad_one)
     for name in ("MOST_DETAILED", "FEW_DETAILED"):
         monkeypatch.setattr(f"ddn_lightning.report.page.{name}", 0)
     runs = [read_run(copy_of(recorded_runs / "er", name)) for name in ("one", "two")]

@@ -10,7 +10,6 @@ import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from ddn_lightning.report.curve import Curve
 from ddn_lightning.report.figures.accuracy import (
     Cost,
     accuracy_matrix_figure,
@@ -19,11 +18,12 @@ from ddn_lightning.report.figures.accuracy import (
     task_accuracy_figure,
 )
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
-from ddn_lightning.report.figures.of_run import pictures_of
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
+from ddn_lightning.report.figures.run_figures import pictures_of
 from ddn_lightning.report.figures.style import COLOURS, as_svg, save, series
-from ddn_lightning.report.recorded_run import read_run
 from ddn_lightning.report.statistic import Statistic
+from ddn_lightning.runs.curve import Curve
+from ddn_lightning.runs.recorded_run import read_run
 
 NAN = math.nan
 TWO_TASKS = [Curve([1.0, 2.0], [90.0, 60.0]), Curve([2.0], [80.0])]

@@ -10,13 +10,13 @@ from types import FrameType
 import pytest
 from matplotlib.figure import Figure
 
+from ddn_lightning.cli.report_command import read_runs
 from ddn_lightning.report import page as page_module
-from ddn_lightning.report.command import read_runs
-from ddn_lightning.report.figures import of_runs
+from ddn_lightning.report.figures import comparison_figures
 from ddn_lightning.report.page import page
-from ddn_lightning.report.recorded_run import RecordedRun
+from ddn_lightning.runs.recorded_run import RecordedRun
 
-FIGURES = [name for name in vars(of_runs) if name.endswith("_figure")]
+FIGURES = [name for name in vars(comparison_figures) if name.endswith("_figure")]
 
 
 def many(number: int, recorded_runs: Path) -> Path:
@@ -54,7 +54,7 @@ def calls_for_a_page(folder: Path) -> int:
 
 def test_four_times_as_many_runs_take_four_times_as_much(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in FIGURES:  # of which there are as many for any number of runs
-        monkeypatch.setattr(of_runs, name, lambda *_: Figure())
+        monkeypatch.setattr(comparison_figures, name, lambda *_: Figure())
     monkeypatch.setattr(page_module, "pictures_of", lambda run: [])
     monkeypatch.setattr(page_module, "as_svg", lambda figure: "<svg></svg>")
     calls_for_a_page(many(4, recorded_runs))  # fills what is kept, such as templates

@@ -13,7 +13,7 @@ import pytest
 from odd_names import EVIL
 
 from ddn_lightning.cli import main
-from ddn_lightning.report.recorded_run import read_run
+from ddn_lightning.runs.recorded_run import read_run
 
 
 class Elements(HTMLParser):

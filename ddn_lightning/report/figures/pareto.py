@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.compared import ComparedRow
-from ddn_lightning.report.figures.of_run import Picture
+from ddn_lightning.report.figures.run_figures import Picture
 from ddn_lightning.report.figures.style import GRID, INK, in_style, panels, series, shorten
 from ddn_lightning.report.paired import FEWEST_SEEDS, Estimate
 

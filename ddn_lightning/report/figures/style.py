@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from ddn_lightning.files import replacing, write_text
+from ddn_lightning.runs.files import replacing, write_text
 
 INK = "#1b1b1b"  # text and axes; on a page it becomes the page's own colour
 GRID = "#9a9a9a"

@@ -1,0 +1,299 @@
+"""LightningCLI for task sequences: run folders, results, resuming, and messages instead of tracebacks."""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+import torch
+from jsonargparse.typing import NonNegativeFloat
+from lightning.fabric.utilities.seed import max_seed_value
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
+from lightning.pytorch.utilities import rank_zero_only
+from torch.multiprocessing.spawn import ProcessRaisedException
+
+from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.last_checkpoint import LAST, SaveProgress
+from ddn_lightning.callbacks.observations import Observations
+from ddn_lightning.callbacks.run_record import RunRecord
+from ddn_lightning.callbacks.start_checks import TOO_FEW_VALUES, StartChecks, single_image
+from ddn_lightning.callbacks.stop_signals import Interrupted, passing_on
+from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
+from ddn_lightning.cli.lost_process import mistake_in_a_process
+from ddn_lightning.cli.resume import last_checkpoint, logged_until, read_checkpoint
+from ddn_lightning.cli.run_figures import RunFigures
+from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
+from ddn_lightning.runs.curve_logger import CurveLogger
+from ddn_lightning.runs.files import check_writable, is_pipe
+from ddn_lightning.runs.recorded_run import CONFIG_FILE
+from ddn_lightning.runs.run_folder import CHECKPOINTS, RunFolder
+
+ALL_DEVICES = -1
+NO_MEMORY = "can't allocate memory"  # what torch says on a CPU, by a RuntimeError
+RESTORING = ("_restore_modules_and_callbacks", "restore_training_state")  # Lightning's functions that do
+RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
+
+
+class DDNCommand(LightningCLI):
+    """What ``ddn fit``, ``validate`` and ``test`` do beyond LightningCLI."""
+
+    folder: RunFolder | None = None
+    record: RunRecord | None = None
+    resumed_folder: Path | None = None  # of the run to go on with
+    logged_until: int | None = None  # the step from which on its curves are logged anew
+    is_auto = False  # whether to start where there is nothing to go on from
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """What ``ddn`` can do, each with the arguments of the Trainer's method that are not options."""
+        commands = LightningCLI.subcommands()
+        return {name: commands[name] for name in ("fit", "validate", "test")}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Options besides those of the method, the data and the Trainer."""
+        parser.add_argument(
+            "--name",
+            type=str | None,
+            default=None,
+            help="Name of the run. Everything it leaves goes to the folder <runs>/<name>, which must be new unless "
+            "--ckpt_path last or auto goes on with it. Default: <method>-<data>-seed<seed>, with a number if that is "
+            "taken.",
+        )
+        parser.add_argument(
+            "--save_every_n_minutes",
+            type=NonNegativeFloat,
+            default=10.0,
+            help="Minutes between two checkpoints within a task, besides those at task ends: "
+            "<runs>/<name>/checkpoints/last.ckpt, from which --ckpt_path last goes on.",
+        )
+        parser.add_argument("--runs", type=str, default="runs", help="Folder for the folders of all runs.")
+        # not left to trainer.callbacks, of which a later file's list replaces that of an earlier one
+        parser.add_class_arguments(Forgetting, "forgetting")
+        parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, and check what Lightning refuses with a traceback."""
+        for word in sys.argv[1:] if args is None else args:
+            if is_pipe(word.rpartition("=")[2]):  # jsonargparse would wait for somebody to write into it
+                raise ConfigurationError(f"expected a file, got the pipe {word}")
+        try:
+            super().parse_arguments(parser, args)
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"configuration files must be in UTF-8: {error}") from error
+        config = self.config[self.config.subcommand]
+        seed = config.seed_everything
+        if not isinstance(seed, bool) and not 0 <= seed <= max_seed_value:
+            raise ConfigurationError(f"seed_everything must be between 0 and {max_seed_value}, got {seed}")
+        devices = str(config.trainer.devices)
+        if re.fullmatch("-?[0-9]+", devices) and int(devices) < 1 and int(devices) != ALL_DEVICES:
+            raise ConfigurationError(f"trainer.devices must be a positive number, or -1 for all, got {devices}")
+
+    def _parse_ckpt_path(self) -> None:
+        """Check the checkpoint before anything is built. Unlike Lightning's, its values never replace given ones."""
+        config = self.config[self.config.subcommand]
+        config.name = config.name or None
+        if config.get("ckpt_path") in ("last", "auto"):
+            config.ckpt_path = self._last_checkpoint(config)
+        if config.get("ckpt_path") is not None:
+            checkpoint = read_checkpoint(Path(config.ckpt_path), config.model.class_path.rpartition(".")[2])
+            self.logged_until = logged_until(checkpoint)
+
+    def _last_checkpoint(self, config: Any) -> str | None:
+        self.is_auto = config.ckpt_path == "auto" and self.config.subcommand == "fit"
+        if config.name is None and (self.is_auto or isinstance(config.seed_everything, bool)):
+            raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to go on with")
+        name = config.name or _default_name(config)
+        found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
+        if found is not None:
+            self.resumed_folder = found.parent.parent
+            return str(found)
+        if not self.is_auto:
+            raise ConfigurationError(
+                f"ckpt_path is {config.ckpt_path}, but there is no checkpoint in {config.runs}/{name}/{CHECKPOINTS}: "
+                "choose the run by name, or give a file"
+            )
+        return None
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Add the run folder with its loggers and results, and the progress bar."""
+        config = self.config_init[self.subcommand]
+        self._check_num_classes()
+        check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
+        callbacks: list[Callback] = [StartChecks(), *self._measuring(config)]
+        if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
+            callbacks.append(TaskProgressBar())
+        if self.subcommand == "fit" and not config.trainer.fast_dev_run:
+            self.folder = self._claim_folder(config)
+            self.record = RunRecord(self.folder.path, self._config_as_yaml())
+            callbacks += [self.record, Observations(), RunFigures(self.folder.path)]
+            if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
+                callbacks.append(SaveProgress(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
+            kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)
+        if config.trainer.logger in (None, True):
+            is_logged = self.folder is not None and not config.trainer.barebones
+            kwargs["logger"] = self._loggers(self.folder) if self.folder and is_logged else False
+        self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
+        with self._no_folder_for_nothing(), self._refusals_named():
+            return super().instantiate_trainer(**kwargs)
+
+    def _measuring(self, config: Any) -> list[Callback]:
+        """The callback that measures, unless ``trainer.callbacks`` has one already."""
+        given = config.trainer.callbacks or []
+        if not any(isinstance(c, Forgetting) for c in (given if isinstance(given, list) else [given])):
+            return [config.forgetting]
+        asked_for = self.config[self.subcommand].forgetting
+        if asked_for != self._parser(self.subcommand).get_defaults().forgetting:
+            raise ConfigurationError("forgetting must be left out where trainer.callbacks has a Forgetting of its own")
+        return []
+
+    def fit(self, **kwargs: Any) -> None:
+        """Train the whole sequence."""
+        launcher = self.trainer.strategy.launcher
+        path = Path() if self.folder is None else self.folder.path
+        is_parent = isinstance(launcher, _MultiProcessingLauncher)
+        signals = passing_on(launcher.kill, path / CHECKPOINTS / LAST) if launcher and is_parent else nullcontext()
+        try:
+            with self._no_folder_for_nothing(), self._refusals_named(), signals:
+                self.trainer.fit(**kwargs)
+        except Interrupted as stop:
+            stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
+            raise
+        except (DivergenceError, ProcessRaisedException) as error:
+            told = error if isinstance(error, DivergenceError) else DivergenceError.told_by(str(error))
+            if told is None:
+                raise
+            if (path / CHECKPOINTS / LAST).is_file():
+                name = os.path.relpath(path, self.config[self.subcommand].runs)
+                told.add_note(f"to go on from the last good checkpoint add --name {shlex.quote(name)} --ckpt_path last")
+            raise told from None
+        except SystemExit as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
+                raise KeyboardInterrupt from error
+            raise
+        if self.folder is not None:
+            self.folder.unlock()
+
+    def validate(self, **kwargs: Any) -> None:
+        """Measure on the tasks seen."""
+        with self._refusals_named():
+            self.trainer.validate(**kwargs)
+
+    def test(self, **kwargs: Any) -> None:
+        """Measure on all tasks."""
+        with self._refusals_named():
+            self.trainer.test(**kwargs)
+
+    def _check_num_classes(self) -> None:
+        """The method got the data's number of classes, whatever was given: jsonargparse overwrites it silently."""
+        given = self.config[self.subcommand].model.init_args.get("num_classes")
+        found, data = self.datamodule.num_classes, type(self.datamodule).__name__
+        if given not in (None, found):
+            raise ConfigurationError(f"model.num_classes must be left out, or be the {found} of {data}, got {given}")
+
+    @contextmanager
+    def _no_folder_for_nothing(self) -> Iterator[None]:
+        """Remove the new run folder again if training fails before it has begun."""
+        try:
+            yield
+        except BaseException:
+            if self.folder is not None:
+                self.folder.unlock()
+                self.folder.remove_if_unused()
+            raise
+
+    @contextmanager
+    def _refusals_named(self) -> Iterator[None]:
+        """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
+        try:
+            yield
+        except DivergenceError:
+            raise
+        except Exception as error:
+            mistake = self._mistake_behind(error)
+            if mistake is None:
+                raise
+            raise ConfigurationError(mistake) from error
+
+    def _mistake_behind(self, error: Exception) -> str | None:
+        """What the user can do about an error, if anything."""
+        if (mistake := mistake_in_a_process(error)) is not None:
+            return mistake
+        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+        has_begun = self.record is not None and self.record.has_begun
+        if any(frame.f_code.co_name in RESTORING for frame in frames):
+            return self._misfit(error)
+        if isinstance(error, ConfigurationError):
+            return None
+        is_lightnings = str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
+        if isinstance(error, ValueError | TypeError) and not has_begun and is_lightnings:
+            return str(error)
+        if isinstance(error, OSError) and has_begun and self.folder and not (self.folder.path / CONFIG_FILE).exists():
+            return f"{self.folder.path} was deleted while this run was training in it"
+        if TOO_FEW_VALUES in str(error):
+            return single_image(self.datamodule.batch_size)
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or NO_MEMORY in str(error):
+            reason = str(error).partition("\n")[0]
+            return f"there is not enough memory: lower buffer_size, batch_size or the network's width ({reason})"
+        return None
+
+    def _misfit(self, error: Exception) -> str:
+        """What is wrong with the checkpoint that is being restored."""
+        path = self.config[self.subcommand].ckpt_path
+        if isinstance(error, ConfigurationError):
+            return f"{path}: {error}"
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
+        return f"{path} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
+
+    def _config_as_yaml(self) -> str:
+        """What repeats the run from its beginning, under another name."""
+        parser = self._parser(self.subcommand)
+        config = self.config[self.subcommand].clone()
+        config.ckpt_path = None
+        return str(parser.dump(config, skip_unset=False))
+
+    def _loggers(self, folder: RunFolder) -> list[Logger]:
+        """CSV always, TensorBoard where it is installed, both writing straight into the run folder."""
+        parent, name = folder.path.parent, folder.path.name
+        loggers: list[Logger] = [CurveLogger(parent, name, version="")]
+        if find_spec("tensorboard"):  # purge_step hides what an earlier start has logged after its checkpoint
+            purge_step = None if folder.is_new else self.logged_until
+            loggers.append(TensorBoardLogger(parent, name, version="", purge_step=purge_step))
+        return loggers
+
+    def _claim_folder(self, config: Any) -> RunFolder:
+        if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
+            return RunFolder(Path(os.environ.get(RUN_FOLDER_VARIABLE, config.runs)))
+        if self.resumed_folder is not None:
+            folder = RunFolder(self.resumed_folder).locked()
+        else:
+            default_name = _name_of(type(self.model).__name__, self.datamodule.name, torch.initial_seed())
+            checkpoint = None if config.ckpt_path is None else Path(config.ckpt_path)
+            folder = RunFolder.make(Path(config.runs), config.name, default_name, checkpoint, self.is_auto)
+        try:
+            check_writable(folder.path)
+        except ConfigurationError:
+            folder.unlock()
+            raise
+        os.environ[RUN_FOLDER_VARIABLE] = str(folder.path)
+        return folder
+
+
+def _default_name(config: Any) -> str:
+    """The default name of a run before anything of it is built."""
+    module, _, data = config.data.class_path.rpartition(".")
+    method = config.model.class_path.rpartition(".")[2]
+    return _name_of(method, getattr(import_module(module), data).name, config.seed_everything)
+
+
+def _name_of(method: str, data: str, seed: int) -> str:
+    return f"{method}-{data}-seed{seed}".lower()

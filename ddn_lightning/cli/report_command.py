@@ -1,0 +1,76 @@
+"""The command ``ddn report``."""
+
+import shlex
+import sys
+import webbrowser
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ddn_lightning.cli.command_parser import CommandParser
+from ddn_lightning.cli.output import check_output, is_standard_output, write_output
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.runs.recorded_run import CONFIG_FILE, RESULTS_FILE, RecordedRun, read_run
+
+DESCRIPTION = """Make one self-contained HTML page of runs: results beside the paper's, figures, what differs between
+the configurations, and the command that repeats each run. A folder of runs stands for all of them:
+ddn report runs -o page.html --open"""
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    settings = _parser().parse_args(list(arguments))
+    output: str = settings.output
+    check_output(output)
+    is_printed = is_standard_output(output)
+    if settings.open and is_printed:
+        raise ConfigurationError(f"output must be a file for --open, got {output}")
+    runs = read_runs([Path(run) for run in settings.runs])
+    from ddn_lightning.report.page import page  # here: drawing and rendering are not needed for a mistake
+
+    text = page(runs, shlex.join(["ddn", "report", *arguments]))
+    write_output(output, text)
+    print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {output}", file=sys.stderr if is_printed else None)
+    if settings.open and not webbrowser.open(Path(output).resolve().as_uri()):
+        print(f"note: no browser could be started, open {output} yourself", file=sys.stderr)
+    return 0
+
+
+def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
+    """The runs at these places, each with a name of its own; a folder without a run of its own stands for those in it.
+
+    Raises:
+        ConfigurationError: If a place is not there, or if there is no run at any of them.
+    """
+    found: dict[Path, Path] = {}  # by where it really is, so that none is there twice
+    for path in paths:
+        if not path.exists():
+            raise ConfigurationError(f"run must be the folder of a run, or of several, but there is no {path}")
+        found |= {folder.resolve(): folder for folder in _runs_in(path)}
+    folders = found.values()
+    if not any(map(_is_run, folders)):
+        places = ", ".join(map(str, paths))
+        raise ConfigurationError(f"run must be a folder that ddn fit has made, or hold such folders, got {places}")
+    runs = [read_run(folder) for folder in folders]
+    counts = Counter(run.name for run in runs)
+    return [replace(run, name=str(run.folder)) if counts[run.name] > 1 else run for run in runs]
+
+
+def _runs_in(path: Path) -> list[Path]:
+    if not path.is_dir() or _is_run(path):
+        return [path]
+    found = {file.parent for name in (CONFIG_FILE, RESULTS_FILE) for file in path.rglob(name)}
+    return sorted(found) or [path]
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (CONFIG_FILE, RESULTS_FILE))
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="ddn report", description=DESCRIPTION)
+    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="Folder of a run, or of several.")
+    parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page; - prints it.")
+    parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
+    return parser

@@ -1,0 +1,148 @@
+"""The command ``ddn reproduce``."""
+
+import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jsonargparse import Namespace
+
+from ddn_lightning.callbacks.stop_signals import StopSignals
+from ddn_lightning.cli.command_parser import CommandParser
+from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
+from ddn_lightning.report.paper import Cell
+from ddn_lightning.reproduce.data_check import check_data
+from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
+from ddn_lightning.reproduce.plan import Options, Run, Selection, plan
+from ddn_lightning.reproduce.presets import read_presets
+from ddn_lightning.reproduce.progress import BAD, PlanProgress
+from ddn_lightning.reproduce.ray_executor import RayExecutor
+from ddn_lightning.reproduce.tables import TABLES, table
+from ddn_lightning.runs.run_result import RunResult, read_divergence, read_result
+
+FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
+SOME_FAILED = 1  # the exit code
+SUFFIXES = {".csv": "csv", ".json": "json"}
+DESCRIPTION = """Execute the runs behind a table of the DDN paper, each as a process of its own, and print mean ± std
+(n) beside the paper's numbers. Finished runs are skipped and killed ones go on, so the same command continues
+what was stopped; those that diverged are told and count for nothing. Arguments after -- go to every run:
+ddn reproduce digits -- --trainer.limit_train_batches=2"""
+
+
+def reproduce(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code: 1 if a run failed or diverged, 128 plus the signal if interrupted."""
+    own, extra = _split(arguments)
+    settings = _parser().parse_args(own)
+    selection = Selection(*(settings[name] or () for name in ("methods", "datasets", "buffers", "plugins")))
+    targets = selection.of(table(settings.table))
+    options = Options(
+        configs=Path(settings.configs),
+        runs=Path(settings.runs),
+        preset=settings.preset,
+        data=None if settings.data is None else Path(settings.data),
+        width=settings.width,
+        extra=extra,
+    )
+    runs = plan(targets, settings.seeds or (), read_presets(options.configs), options)
+    if settings.dry_run:
+        for run in runs:
+            print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
+        return 0
+    _check_places(options.runs, settings.output)
+    check_data(runs)
+    code = _execute(runs, _executor(settings))
+    if code > SOME_FAILED:
+        print("the same command goes on from here", file=sys.stderr)
+        return code
+    name = _format(settings)
+    diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
+    report = FORMATS[name](compare(targets, _results(runs), diverged))
+    if name == "markdown":  # whoever reads it elsewhere knows where it comes from
+        report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
+    write_output(settings.output or STANDARD_OUTPUT, report)
+    return code
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is meant for this command, and what comes after ``--``, for every run."""
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    return list(arguments[:end]), list(arguments[end + 1 :])
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="ddn reproduce", description=DESCRIPTION)
+    parser.add_argument("table", type=Literal[TABLES], help="Which table.")
+    several: dict[str, tuple[type, str]] = {
+        "methods": (str, "Only these methods, such as er derpp."),
+        "datasets": (str, "Only these datasets."),
+        "buffers": (int, "Only these sizes of the memory."),
+        "plugins": (str, "Only these plug-ins; none is the method alone."),
+        "seeds": (int, "A run for each of these seeds. Default: 1 to 10 online, 1 to 3 offline, as in the paper."),
+    }
+    for name, (kind, text) in several.items():
+        parser.add_argument(f"--{name}", type=kind, nargs="+", help=text)
+    parser.add_argument("--preset", type=str, default="paper", help="Which rows of configs/tuned.csv: paper or tuned.")
+    parser.add_argument("--width", type=int | None, default=None, help="Width of the backbone; the paper's is 64.")
+    parser.add_argument("--configs", type=str, default="configs", help="Folder with the configuration files.")
+    parser.add_argument("--runs", type=str, default="runs", help="Folder for the folders of all runs.")
+    parser.add_argument("--data", type=str | None, default=None, help="Folder with the datasets, instead of data/.")
+    parser.add_argument("--jobs", type=int | None, default=None, help="Runs at a time. Default: one per GPU, or one.")
+    parser.add_argument("--executor", type=Literal["processes", "ray"], default="processes", help="Where runs run.")
+    parser.add_argument("--address", type=str | None, default=None, help="Of the Ray cluster. Default: a local one.")
+    parser.add_argument("--dry-run", action="store_true", help="Print the command of each run and do nothing.")
+    parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Of the result.")
+    parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
+    return parser
+
+
+def _check_places(runs: Path, output: str | None) -> None:
+    """Find out now, not after hours, that something cannot be written."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"runs must be a folder that can be made, got {runs}: {error}") from error
+    check_output(output or STANDARD_OUTPUT)
+
+
+def _executor(settings: Namespace) -> Executor:
+    if settings.executor == "ray":
+        return RayExecutor(settings.jobs, settings.address)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
+    devices = devices[: torch.cuda.device_count()]
+    return ProcessExecutor(max(1, len(devices)) if settings.jobs is None else settings.jobs, devices)
+
+
+def _execute(runs: Sequence[Run], executor: Executor) -> int:
+    """Execute all runs; returns the exit code."""
+    stop = StopSignals()
+    stop.listen()
+    try:
+        with PlanProgress(runs, executor.jobs) as progress:
+            for event in executor.execute(runs, lambda: bool(stop.received)):
+                progress.show(event)
+    finally:
+        stop.stop_listening()
+    print(progress.summary(), file=sys.stderr)
+    if stop.received:
+        return 128 + stop.received
+    return SOME_FAILED if any(event.state in BAD for event in progress.events.values()) else 0
+
+
+def _results(runs: Sequence[Run]) -> dict[Cell, list[RunResult | None]]:
+    results: dict[Cell, list[RunResult | None]] = {}
+    for run in runs:
+        results.setdefault(run.cell, []).append(read_result(run.folder))
+    return results
+
+
+def _format(settings: Namespace) -> str:
+    """The format that was asked for, else that of the file, else the one to read."""
+    suffix = "" if settings.output is None else Path(settings.output).suffix
+    return str(settings.format or SUFFIXES.get(suffix, "markdown"))

@@ -1,0 +1,62 @@
+"""Which checkpoint to go on from, and whether it can be read."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from packaging.version import InvalidVersion, Version
+
+from ddn_lightning.callbacks.last_checkpoint import LAST
+from ddn_lightning.callbacks.logged_curves import saved_curves
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.methods.task_learner import CHECKPOINT_KEY
+from ddn_lightning.runs.run_folder import CHECKPOINTS
+
+
+def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:
+    """The ``last.ckpt`` of a run; where its name is a default one, the newest among those with a number as well."""
+    folders = [runs / name, *(runs.glob(f"{name}-[0-9]*") if is_default else ())]
+    found = [path for folder in folders if (path := folder / CHECKPOINTS / LAST).is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
+    """A method's checkpoint, read without executing anything in it and checked for damage."""
+    if not path.is_file():
+        raise ConfigurationError(f"ckpt_path must be an existing file, 'last' or 'auto', got {path}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch does not look at the checksums
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} has changed since it was written")
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{path} is damaged, or is no checkpoint: {reason}") from error
+    record = checkpoint.get(CHECKPOINT_KEY) if isinstance(checkpoint, dict) else None
+    saved_by = record.get("method") if isinstance(record, dict) else None
+    if saved_by != method:
+        found = "no checkpoint of ddn_lightning" if saved_by is None else f"a checkpoint of {saved_by}"
+        raise ConfigurationError(f"ckpt_path must be a checkpoint of {method}, but {path} is {found}")
+    try:
+        _check_version(checkpoint.get("pytorch-lightning_version"))
+        saved_curves(checkpoint)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    return checkpoint
+
+
+def _check_version(version: object) -> None:
+    """Lightning reads it before anything else, to bring older checkpoints up to date."""
+    try:
+        Version(version)  # type: ignore[arg-type]  # whatever it is
+    except (InvalidVersion, TypeError):
+        checks.refuse("pytorch-lightning_version", "a version such as 2.6.0", version)
+
+
+def logged_until(checkpoint: dict[str, Any]) -> int | None:
+    """The first step whose values a checkpoint does not know as logged."""
+    curves = saved_curves(checkpoint)
+    return None if curves is None else curves.step

@@ -1,0 +1,218 @@
+"""Soft labels that are learned by bi-level optimization: the update that all of them share."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+
+from ddn_lightning.callbacks.logged_curves import is_logged
+from ddn_lightning.distill import hypergradient
+from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
+from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot, soft_cross_entropy
+from ddn_lightning.distributed import sum_across_ranks
+from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.optimization import descend
+from ddn_lightning.samples import Samples, cross_entropy
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.replay_method import ReplayMethod
+
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+
+
+class BilevelDistiller(LabelDistiller):
+    """Learns labels such that a classifier step on them also lowers the loss on everything seen (Eq. 6).
+
+    Algorithm 2 of the DDN paper. *Inner*: a virtual SGD step on a draw from memory, hard labels plus ``alpha`` times
+    soft ones. *Outer*: the hard-label loss of the stepped network on the incoming batch and on memory, whose gradient
+    moves the labels. Another reading of the paper is a short override of :meth:`inner_batch`, :meth:`inner_loss` or
+    :meth:`outer_batch`.
+
+    Args:
+        lr: Learning rate of Adam.
+        lookahead: How the outer loss is differentiated: ``exact``, through a virtual step of all parameters; ``head``,
+            of the last layer only; ``matching``, with the outer gradient taken before the step; ``step``, with the
+            classifier's own last step in its place, by forward passes alone.
+        update_every: Classifier steps per update.
+        outer: What the outer loss is taken on, from the second task on: the incoming batch and a draw from all of
+            memory, or from its earlier tasks; or memory alone.
+        **kwargs: Arguments of :class:`LabelDistiller`.
+    """
+
+    def __init__(
+        self,
+        lr: float = 1e-3,
+        lookahead: Literal["exact", "head", "matching", "step"] = "exact",
+        update_every: int = 1,
+        outer: Literal["current_and_memory", "memory", "current_and_old_memory"] = "current_and_memory",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(lr=lr, update_every=update_every)
+        self.lr = lr
+        self.lookahead = lookahead
+        self.update_every = update_every
+        self.outer = outer
+
+    def begin_fit(self, method: "ReplayMethod") -> None:
+        """Refuse a precision in which there would be nothing to learn from, and layers without a forward derivative."""
+        super().begin_fit(method)
+        check_precision(method.trainer, type(self).__name__)
+        if self.lookahead in ("exact", "matching") and _is_batch_norm_synchronised(method):
+            raise ConfigurationError(
+                f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}, which needs a "
+                "forward-mode derivative of the whole network that torch's SyncBatchNorm does not have; or leave out "
+                "sync_batchnorm: running statistics agree on all devices without it"
+            )
+
+    def check(self, method: "ReplayMethod") -> None:
+        """Refuse an optimizer whose steps a virtual step does not resemble."""
+        super().check(method)
+        classifier, *others = method.trainer.optimizers
+        name = type(self).__name__
+        if not isinstance(classifier, torch.optim.SGD):
+            raise ConfigurationError(
+                f"{name} needs SGD as the classifier's optimizer, for its virtual step is one of SGD, got "
+                f"{type(classifier).__name__}"
+            )
+        if len(rates := {float(group["lr"]) for group in classifier.param_groups}) > 1:
+            raise ConfigurationError(f"{name} needs one learning rate for the virtual step, got {sorted(rates)}")
+        if not others:
+            raise ConfigurationError(
+                f"configure_optimizers must return two optimizers with {name}, the classifier's and "
+                "self.distiller.configure_optimizer(), got one"
+            )
+
+    def inner_batch(self, method: "ReplayMethod") -> Samples | None:
+        """The batch of the virtual step: a draw from the running memory."""
+        return method.draw_memory(generator=method.streams[DRAWS])
+
+    def labels_to_learn(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """The labels of the virtual step: by default those that the classifier gets, by :meth:`soft_labels`."""
+        return self.soft_labels(samples, probabilities)
+
+    def inner_loss(self, logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
+        """What the virtual step descends: hard labels plus ``alpha`` times soft ones."""
+        return cross_entropy(logits, samples) + self.alpha * soft_cross_entropy(logits, samples, labels)
+
+    def outer_batch(self, method: "ReplayMethod", current: Samples) -> list[Samples]:
+        """The parts of the outer loss; in the first task the incoming batch alone, as there is no memory before it."""
+        if method.task == 0:
+            return [current]
+        tasks = method.old_tasks if self.outer == "current_and_old_memory" else None
+        memory = method.draw_memory(tasks, generator=method.streams[DRAWS])
+        parts = [memory] if self.outer == "memory" else [current, memory]
+        return [part for part in parts if part is not None]
+
+    def update(self, method: "ReplayMethod", current: Samples) -> None:
+        """One step of Adam on the outer loss after a virtual step."""
+        if self.alpha == 0 or method.current_lr == 0 or method.trainer.global_step % self.update_every:
+            return
+        inner = self.inner_batch(method)
+        if inner is None:
+            return
+        outer = self.outer_batch(method, current)
+        with torch.autocast(method.device.type, enabled=False):  # a tangent in half precision is mostly noise
+            value = self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
+        self._note(method, value, "the hypergradient")
+
+    def outer_loss(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> Tensor:
+        """A value whose gradient is that of the outer loss after a virtual step."""
+        look_ahead = self._look_ahead(method, inner, outer)
+        if look_ahead.virtual_step is not None:
+            self._note(method, look_ahead.virtual_step.outer_loss, "the outer loss")
+        if is_logged(method.trainer):
+            self._log(method, inner, outer, look_ahead)
+        return hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner), method.current_lr)
+
+    def learned_inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
+        """The inner loss with the labels to learn, through which a gradient goes to what makes them if asked for."""
+        with torch.set_grad_enabled(learn):
+            labels = self.labels_to_learn(inner, logits.detach().softmax(dim=1))
+        return self.inner_loss(logits, inner, labels)
+
+    def frozen(self, network: nn.Module) -> FrozenNetwork:
+        """The network, or a part of it, as the look-ahead forwards its batches through it."""
+        return FrozenNetwork(network)
+
+    def _look_ahead(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> LookAhead:
+        network = self.frozen(method.network)
+        loss = partial(self.learned_inner_loss, inner, learn=False)
+        if self.lookahead == "step":
+            parameters = method.network.named_parameters()
+            gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in parameters}
+            return hypergradient.step(network, inner, gradients, method.current_lr)
+        if self.lookahead == "head":
+            parts = self.frozen(method.backbone), self.frozen(method.head)
+            return hypergradient.head(*parts, inner, loss, outer, method.current_lr)
+        mode = hypergradient.exact if self.lookahead == "exact" else hypergradient.matching
+        return mode(network, inner, loss, outer, method.current_lr)
+
+    def _note(self, method: "ReplayMethod", value: Tensor, what: str) -> None:
+        rates = {"lr": method.current_lr, "distiller.lr": self.lr}
+        method.note_loss(value, f"{what} of {type(self).__name__}", **rates)
+
+    def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
+        for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
+            group["lr"] = self.lr
+        return descend(value, optimizer)
+
+    @torch.no_grad()
+    def _log(self, method: "ReplayMethod", inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:
+        """Whether the labels do their job, and what they look like."""
+        network = FrozenNetwork(method.network)
+        taken = look_ahead.virtual_step
+        if taken is None:  # the mode does without, but whoever looks wants to know where a step would lead
+            loss = partial(self.learned_inner_loss, inner, learn=False)
+            taken = hypergradient.virtual_step(network, inner, loss, outer, method.current_lr)
+        labels = self.labels_to_learn(inner, look_ahead.logits.softmax(dim=1))
+        is_new = method.is_seen_class & ~self.is_old_class
+        terms = {
+            "inner_loss": self.learned_inner_loss(inner, look_ahead.logits, learn=False),
+            "outer_loss_before": network.loss(network.parameters, outer),
+            "gain_over_uniform": self._gain_over_uniform(inner, look_ahead, method.current_lr),
+            "label_entropy": inner.mean(torch.special.entr(labels).sum(dim=1)),
+            "label_mass/true": inner.mean(labels.gather(1, inner.labels[:, None])),
+            "label_mass/old_classes": inner.mean(labels[:, self.is_old_class]),
+            "label_mass/new_classes": inner.mean(labels[:, is_new]),
+            "label_mass/unseen_classes": inner.mean(labels[:, ~method.is_seen_class]),
+        }
+        values = dict(zip(terms, sum_across_ranks(list(terms.values())), strict=True))
+        values |= {"outer_loss_after": taken.outer_loss, "gradient_cosine": taken.cosine}
+        method.log_dict({f"distill/{name}": value for name, value in values.items()})
+
+    @torch.enable_grad()
+    def _gain_over_uniform(self, inner: Samples, look_ahead: LookAhead, lr: float) -> Tensor:
+        """By how much the labels lower the outer loss below that of labels which spread their soft half evenly.
+
+        To first order in the step, so that it costs nothing: what the labels are trained by, once for each of the two.
+        """
+        hard = one_hot(inner, look_ahead.logits)
+        uniform = (hard + 1 / hard.shape[1]) / 2
+        learned = hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner, learn=False), lr)
+        even = hypergradient.surrogate(look_ahead, lambda logits: self.inner_loss(logits, inner, uniform), lr)
+        return (even - learned).detach()
+
+
+def check_precision(trainer: Trainer, name: str) -> None:
+    """Refuse a precision in which what is learned through a virtual step is mostly noise.
+
+    Args:
+        trainer: The Trainer, which has the precision.
+        name: Who learns so.
+    """
+    if str(trainer.precision) not in PRECISIONS:
+        raise ConfigurationError(
+            f"precision must be one of {', '.join(PRECISIONS)} with {name}, whose gradients would drown in rounding "
+            f"otherwise, got {trainer.precision}"
+        )
+
+
+def _is_batch_norm_synchronised(method: "ReplayMethod") -> bool:
+    """Whether it is now, or will be once Lightning has set the network up."""
+    is_asked_for = getattr(method.trainer.strategy, "_layer_sync", None) is not None
+    has_batch_norm = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in method.network.modules())
+    is_converted = any(isinstance(layer, nn.SyncBatchNorm) for layer in method.network.modules())
+    return is_converted or (is_asked_for and has_batch_norm)

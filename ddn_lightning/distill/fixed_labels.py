@@ -1,0 +1,44 @@
+"""Label smoothing on memory: the control for soft labels that are not learned."""
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from ddn_lightning.distill.label_distiller import LabelDistiller, one_hot
+from ddn_lightning.errors import check_fraction
+from ddn_lightning.samples import Samples
+
+
+class LabelSmoothing(LabelDistiller):
+    """A part of each label is spread evenly over the classes (Table 3 of the DDN paper, rows *ER LS*).
+
+    The paper does not say whether its rows add to the hard-label loss or replace it; as smoothing by 0.1 hardly differs
+    from ER there, replacing is the default.
+
+    Args:
+        epsilon: The part that is spread.
+        old_classes_only: Spread it over the classes of earlier tasks only; in the first task there are none.
+        memory: See :class:`LabelDistiller`.
+        compose: See :class:`LabelDistiller`.
+        **kwargs: Arguments of :class:`LabelDistiller`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        old_classes_only: bool = False,
+        memory: Literal["old", "running"] = "running",
+        compose: Literal["additive", "replace"] = "replace",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(memory=memory, compose=compose, **kwargs)
+        check_fraction(epsilon=epsilon)
+        self.epsilon = epsilon
+        self.old_classes_only = old_classes_only
+
+    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """The hard labels, smoothed."""
+        hard = one_hot(samples, probabilities)
+        chosen = self.is_old_class.to(hard.dtype) if self.old_classes_only else hard.new_ones(hard.shape[1])
+        spread = self.epsilon * chosen / chosen.sum().clamp_min(1)
+        return (1 - spread.sum()) * hard + spread

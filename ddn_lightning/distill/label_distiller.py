@@ -1,0 +1,144 @@
+"""The contract of a source of soft labels, which any replay method takes as its ``distiller``."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ddn_lightning.distill.host_check import check_host, rehearsed_logits
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
+from ddn_lightning.samples import Samples
+
+if TYPE_CHECKING:
+    from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
+
+DRAWS = "distiller"  # the random stream of what a distiller draws to learn by
+
+
+class LabelDistiller(nn.Module, ABC):
+    """Adds a term to a method's loss: the cross-entropy of replayed samples with soft labels.
+
+    Which samples: by default a draw of its own from the *old memory*, the samples of earlier tasks (the memory
+    :math:`M^{n-1}` of Eq. 7); the method's own terms stay as they are. Where labels are learned, they are updated after
+    the classifier's step.
+
+    Args:
+        alpha: Weight of the term. 0 is exactly the method alone.
+        memory: What the term rehearses: ``old``, a draw of its own from earlier tasks, or ``running``, the samples that
+            the method rehearses anyway.
+        compose: ``additive`` keeps the method's hard-label loss on memory; ``replace`` puts the soft-label loss in its
+            place, and needs ``memory="running"``.
+        apply_from_task: First task, counted from 1, in which the term is added.
+    """
+
+    streams: RandomStreams  # the method's, so that they are saved with it
+    is_old_class: Tensor  # (num_classes)
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        memory: Literal["old", "running"] = "old",
+        compose: Literal["additive", "replace"] = "additive",
+        apply_from_task: int = 2,
+    ) -> None:
+        super().__init__()
+        check_not_negative(alpha=alpha)
+        check_positive(apply_from_task=apply_from_task)
+        if compose == "replace" and memory == "old":
+            raise ConfigurationError("compose=replace needs memory=running: only the method's own draw can be replaced")
+        self.alpha = alpha
+        self.memory = memory
+        self.compose = compose
+        self.apply_from_task = apply_from_task
+
+    @abstractmethod
+    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """A distribution over all classes for each sample.
+
+        Args:
+            samples: What was drawn from memory.
+            probabilities: The network's current prediction for it, without gradient.
+        """
+
+    def build(self, num_classes: int, buffer_size: int) -> None:
+        """Make what depends on the number of classes or slots, without drawing from the global random state."""
+        self.register_buffer("is_old_class", torch.zeros(num_classes, dtype=torch.bool))
+
+    def configure_optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer of what is learned, if anything is."""
+        return None
+
+    def before_step(self, method: "ReplayMethod", current: Samples) -> None:
+        """Learn from the incoming batch, augmented, that the classifier has not yet stepped on."""
+
+    def update(self, method: "ReplayMethod", current: Samples) -> None:
+        """Learn better labels, right after the classifier's step.
+
+        Args:
+            method: The method that has just stepped.
+            current: Its incoming batch, augmented.
+        """
+
+    def begin_fit(self, method: "ReplayMethod") -> None:
+        """Training starts, with an empty memory."""
+        self.streams = method.streams
+
+    def check(self, method: "ReplayMethod") -> None:
+        """Refuse a method that it cannot work with. Training is about to start, and the optimizers are there."""
+        check_host(method)
+
+    def begin_task(self, is_old_class: Tensor) -> None:
+        """A task begins; these are the classes of those before it."""
+        self.is_old_class = is_old_class.clone()
+
+    def snapshot(self) -> None:
+        """A task has ended."""
+
+    def forget(self, slots: Tensor) -> None:
+        """These slots of the memory hold other samples now."""
+
+    def add_to(self, loss: "ReplayLoss", method: "ReplayMethod", memory: list[Samples]) -> "ReplayLoss":
+        """The method's loss with the soft-label term, where it applies (Eq. 7)."""
+        if not memory:
+            return loss
+        logits = rehearsed_logits(method, loss)
+        if self.alpha == 0 or method.tasks_seen < self.apply_from_task:
+            return loss
+        if self.memory == "running":
+            soft = self._soft_loss(memory[-1], logits)
+            if self.compose == "replace":
+                return replace(loss, rehearsal=loss.rehearsal_weight * soft)
+            return replace(loss, other=loss.other + soft)
+        old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[OLD_MEMORY])
+        if old is None:
+            return loss
+        return loss.with_term(lambda: self._soft_loss(old, method.logits_of(old, is_extra=True)))
+
+    def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
+        with torch.no_grad():
+            labels = self.soft_labels(samples, logits.softmax(dim=1))
+        return self.alpha * soft_cross_entropy(logits, samples, labels)
+
+
+def one_hot(samples: Samples, like: Tensor) -> Tensor:
+    """The hard labels in the shape and type of a distribution over all classes.
+
+    >>> one_hot(Samples(torch.zeros(2, 1, 8, 8), torch.tensor([2, 0])), like=torch.zeros(2, 3))
+    tensor([[0., 0., 1.],
+            [1., 0., 0.]])
+    """
+    return functional.one_hot(samples.labels, like.shape[1]).to(like.dtype)
+
+
+def soft_cross_entropy(logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
+    """Mean cross-entropy with a distribution as each sample's label.
+
+    >>> samples = Samples(torch.zeros(1, 1, 8, 8), torch.tensor([0]))
+    >>> soft_cross_entropy(torch.tensor([[0.0, 0.0]]), samples, torch.tensor([[0.7, 0.3]]))
+    tensor(0.6931)
+    """
+    return samples.mean(-(labels * logits.log_softmax(dim=1)).sum(dim=1))

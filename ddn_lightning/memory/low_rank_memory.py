@@ -1,0 +1,243 @@
+"""Low-rank memory: synthetic images, each a product of two thin matrices per channel, matched to what comes by."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.devices import moved
+from ddn_lightning.distributed import take_from_first_rank
+from ddn_lightning.errors import ConfigurationError, check_momentum, check_not_negative, check_positive
+from ddn_lightning.memory.distribution_matching import matching_loss, random_features, random_network
+from ddn_lightning.memory.exemplar_set import rank_in_class
+from ddn_lightning.memory.memory import Memory
+from ddn_lightning.memory.siamese_augmentation import SiameseAugmentation
+from ddn_lightning.samples import Samples
+
+MEAN, DEVIATION = 127.5, 64.0  # grey levels, with which pixels are standardised: near enough for any data
+FACTORS = ("left", "right")
+HOST_FIELDS = ("labels", "tasks")  # they select, which happens on the host
+EPSILON = 1e-12  # for images that no gradient reaches
+
+
+class LowRankMemory(Memory):
+    """Learns images of low rank whose features have the mean of those offered, class by class.
+
+    Each channel of an image is a product of a (height, rank) and a (rank, width) matrix, so that one image's worth of
+    numbers holds ``height * width / (rank * (height + width))`` images: 8 of 32 x 32 at rank 2. Numbers are counted, as
+    in the literature, though a factor's take four bytes and a pixel's one; nor is the momentum counted.
+
+    All classes met share the memory equally. Images of a new class begin as noise; from then on each batch offered is
+    matched, as far as the task's budget of steps goes, by the images of its classes.
+
+    Args:
+        buffer_size: Room in images; see above for how many there are.
+        seed: Seed of everything random.
+        rank: Rank of each channel.
+        matching_steps: Matching steps per task at most.
+        matching_steps_per_batch: Matching steps on each batch that is offered.
+        matching_lr: How far a step moves a factor, in root mean square: gradients are scaled to length one, as their
+            own length goes with the number of features and with one over the number of images.
+        matching_momentum: Its momentum.
+        matching_width: Channels of the random networks.
+        matching_batch_size: Images that take part in a step at most.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        seed: int = 0,
+        rank: int = 2,
+        matching_steps: int = 100,
+        matching_steps_per_batch: int = 1,
+        matching_lr: float = 0.1,
+        matching_momentum: float = 0.5,
+        matching_width: int = 128,
+        matching_batch_size: int = 256,
+    ) -> None:
+        super().__init__(buffer_size, seed)
+        check_positive(
+            rank=rank,
+            matching_steps_per_batch=matching_steps_per_batch,
+            matching_lr=matching_lr,
+            matching_width=matching_width,
+            matching_batch_size=matching_batch_size,
+        )
+        check_not_negative(matching_steps=matching_steps)
+        check_momentum(matching_momentum=matching_momentum)
+        self.rank = rank
+        self.matching_steps = matching_steps
+        self.matching_steps_per_batch = matching_steps_per_batch
+        self.matching_lr = matching_lr
+        self.learning_rates = {"matching_lr": matching_lr}
+        self.matching_momentum = matching_momentum
+        self.matching_width = matching_width
+        self.matching_batch_size = matching_batch_size
+        self.task, self.steps_taken = -1, 0  # in the current task
+        self._fields: dict[str, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of the images, on the host."""
+        return self._fields["labels"] if self._fields else torch.empty(0, dtype=torch.long)
+
+    def __getitem__(self, slots: Tensor) -> Samples:
+        images = self._standardised(moved(slots, self._device))
+        images = (MEAN + DEVIATION * images).round().clamp(0, 255).to(torch.uint8)
+        labels = moved(self._fields["labels"][slots], self._device)
+        return Samples(images, labels, tasks=self._fields["tasks"][slots], slots=slots)
+
+    @property
+    def image_units(self) -> float:
+        """How many images' worth of numbers the factors are."""
+        if not len(self):
+            return 0.0
+        height, width = self._fields["left"].shape[2], self._fields["right"].shape[3]
+        return len(self) * self.rank * (height + width) / (height * width)
+
+    def images_per_class(self, shape: Sequence[int], num_classes: int) -> int:
+        """How many images of each class there is room for; none is an error.
+
+        Args:
+            shape: Shape of an image, which ends with its height and width.
+            num_classes: Number of classes to share the memory.
+        """
+        height, width = shape[-2:]
+        number = self.buffer_size * height * width // (num_classes * self.rank * (height + width))
+        if not number:
+            raise ConfigurationError(
+                f"buffer_size must have room for an image of rank {self.rank} of each of {num_classes} classes, got "
+                f"{self.buffer_size}"
+            )
+        return number
+
+    def add(self, samples: Samples) -> Tensor:
+        """Make room for classes not met before, and take matching steps. No slot changes its class."""
+        assert samples.tasks is not None
+        labels = samples.labels.cpu()
+        self._meet(samples, labels)
+        if (task := int(samples.tasks.max())) != self.task:
+            self.task, self.steps_taken = task, 0
+        real = (samples.images.float() - MEAN) / DEVIATION
+        number = min(self.matching_steps_per_batch, self.matching_steps - self.steps_taken)
+        losses = [self._match(real, labels) for _ in range(number)]
+        self.steps_taken += len(losses)
+        self.loss = torch.stack(losses).amax() if losses else None
+        return torch.empty(0, dtype=torch.long)
+
+    def slots_of(self, tasks: Iterable[int]) -> Tensor:
+        """The slots of these tasks."""
+        if not self._fields:
+            return torch.empty(0, dtype=torch.long)
+        return torch.isin(self._fields["tasks"], torch.tensor(list(tasks))).nonzero().squeeze(1)
+
+    def to(self, device: torch.device) -> None:
+        """Move the factors."""
+        for name, field in self._fields.items():
+            self._fields[name] = field.cpu() if name in HOST_FIELDS else field.to(device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Factors, their momentum, and where in the task's budget we are."""
+        return {
+            "buffer_size": self.buffer_size,
+            "rank": self.rank,
+            "task": self.task,
+            "steps_taken": self.steps_taken,
+            "generator": self.generator.get_state(),
+            "contents": {name: field.cpu().clone() for name, field in self._fields.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved memory of the same size and rank."""
+        names = ("buffer_size", "rank", "task", "steps_taken", "generator", "contents")
+        checks.mapping("memory", state, names)
+        for name, own in (("buffer_size", self.buffer_size), ("rank", self.rank)):
+            if state[name] != own:
+                raise ConfigurationError(f"{name} is {own}, but that of the checkpoint's memory is {state[name]}")
+        task = checks.integer("memory/task", state["task"], least=-1)
+        steps_taken = checks.integer("memory/steps_taken", state["steps_taken"], most=self.matching_steps)
+        contents = checks.mapping("memory/contents", state["contents"])
+        held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
+        if len(set(held)) != (task >= 0):  # as many of everything, once there was a task
+            raise ConfigurationError(f"the checkpoint's memory of {task + 1} tasks holds {held} images")
+        if contents:
+            self._check_contents(contents)
+            if not (contents["tasks"] == task).any():
+                checks.refuse("memory/task", f"one of {contents['tasks'].unique().tolist()}, of what it holds", task)
+        generator = checks.generator_state("memory/generator", state["generator"])
+        self.task, self.steps_taken = task, steps_taken
+        self.generator.set_state(generator.get_state())
+        self._fields = dict(contents)
+
+    def _check_contents(self, contents: dict[str, Any]) -> None:
+        """Factors of images all alike, each with its momentum."""
+        part = "memory/contents"
+        checks.mapping(part, contents, ("left", "right", "left_momentum", "right_momentum", "labels", "tasks"))
+        left = checks.tensor(f"{part}/left", contents["left"], None, (None, None, None, self.rank))
+        right = checks.tensor(f"{part}/right", contents["right"], None, (*left.shape[:2], self.rank, None))
+        for name, like in (("left_momentum", left), ("right_momentum", right)):
+            checks.tensor(f"{part}/{name}", contents[name], like.dtype, like.shape)
+        for name in ("labels", "tasks"):
+            checks.tensor(f"{part}/{name}", contents[name], torch.int64, left.shape[:1], least=0)
+
+    def _meet(self, samples: Samples, labels: Tensor) -> None:
+        """Share the memory among all classes, those of a batch included."""
+        assert samples.tasks is not None
+        known = self.labels
+        new = torch.unique(labels[~torch.isin(labels, known)])
+        if not len(new):
+            return
+        share = self.images_per_class(samples.images.shape, len(torch.unique(known)) + len(new))
+        kept = (rank_in_class(known) < share).nonzero().squeeze(1)
+        parts = [{name: field[moved(kept, field.device)] for name, field in self._fields.items()}]
+        for label in new.tolist():
+            task = int(samples.tasks[labels == label][0])
+            parts.append(self._noise(samples.images[:1].expand(share, -1, -1, -1), label, task))
+        self._fields = {name: torch.cat([part[name] for part in parts if part]) for name in parts[-1]}
+
+    def _noise(self, like: Tensor, label: int, task: int) -> dict[str, Tensor]:
+        number, channels, height, width = like.shape
+        left = moved(torch.randn(number, channels, height, self.rank, generator=self.generator), like.device)
+        right = moved(torch.randn(number, channels, self.rank, width, generator=self.generator), like.device)
+        return {
+            "left": left,
+            "right": right,
+            "left_momentum": torch.zeros_like(left),
+            "right_momentum": torch.zeros_like(right),
+            "labels": torch.full((number,), label),
+            "tasks": torch.full((number,), task),
+        }
+
+    @property
+    def _device(self) -> torch.device:
+        return self._fields["left"].device
+
+    def _standardised(self, slots: Tensor) -> Tensor:
+        return self._fields["left"][slots] @ self._fields["right"][slots]
+
+    @torch.enable_grad()
+    def _match(self, real: Tensor, labels: Tensor) -> Tensor:
+        """One step of SGD on the distance between mean features; returns the loss, not finite if a factor is not."""
+        eligible = torch.isin(self.labels, labels).nonzero().squeeze(1)
+        chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.matching_batch_size]]
+        slots = moved(chosen, self._device)
+        factors = [self._fields[name][slots].requires_grad_() for name in FACTORS]
+        augment = SiameseAugmentation.draw(self.generator)
+        network = random_network(self.generator, real, self.matching_width)
+        both = torch.cat([augment(real), augment(factors[0] @ factors[1])])
+        features = random_features(both, network)
+        loss = matching_loss(features[: len(real)], labels, features[len(real) :], self.labels[chosen])
+        for name, gradient in zip(FACTORS, torch.autograd.grad(loss, factors), strict=True):
+            size = gradient.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
+            step = self.matching_momentum * self._fields[f"{name}_momentum"][slots] + gradient / (size + EPSILON)
+            take_from_first_rank([step])
+            self._fields[f"{name}_momentum"][slots] = step
+            self._fields[name][slots] -= self.matching_lr * step
+        # bytes show no nan: images of factors that are none would be trained on without a word
+        largest = [self._fields[name].abs().amax() for name in FACTORS]
+        return loss.detach() + 0 * torch.stack(largest).amax()

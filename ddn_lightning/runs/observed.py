@@ -1,0 +1,128 @@
+"""What a run has looked like at the end of its tasks: tensors, and the file that holds them."""
+
+import io
+import math
+import zipfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from ddn_lightning.runs.files import read_regular, replacing
+
+OBSERVATIONS_FILE = "observations.npz"
+MOST_BYTES = 2**30  # of all arrays together, unpacked: far more than a run of a thousand classes has
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What is known about the predictions and the memory of a run; ``None`` where nothing is.
+
+    Args:
+        task_classes: Classes of each task (tasks, classes per task).
+        confusion: Test images by true class (rows) and predicted class, when last measured.
+        probability: Mean predicted probabilities of each true class (rows), when last measured.
+        composition: Samples of each class in memory after each task (tasks, classes); -1 where it has not ended.
+        soft_labels: Mean soft label of each class in memory (tasks, classes, classes); ``nan`` where there is none.
+        label_entropy: Mean entropy of the soft labels in nats (tasks); ``nan`` where there are none.
+        sample_images: Some images of the memory, raw (samples, channels, height, width).
+        sample_labels: Their classes.
+        sample_soft_labels: Their soft labels (samples, classes).
+    """
+
+    task_classes: Tensor
+    confusion: Tensor | None = None
+    probability: Tensor | None = None
+    composition: Tensor | None = None
+    soft_labels: Tensor | None = None
+    label_entropy: Tensor | None = None
+    sample_images: Tensor | None = None
+    sample_labels: Tensor | None = None
+    sample_soft_labels: Tensor | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of the whole sequence."""
+        return self.task_classes.numel()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is there, by name."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+
+
+def save_observed(observed: Observed, folder: Path) -> None:
+    """Write the file of a run."""
+    with replacing(folder / OBSERVATIONS_FILE) as partial, partial.open("wb") as file:
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in observed.tensors().items()}
+        numpy.savez_compressed(file, **arrays)
+
+
+def load_observed(folder: Path) -> Observed | None:
+    """Read the file of a run, or ``None`` if there is none."""
+    path = folder / OBSERVATIONS_FILE
+    return parse_observed(read_regular(path)) if path.exists() else None
+
+
+def parse_observed(content: bytes) -> Observed:
+    """What the file of a run holds. A damaged one raises an error of almost any kind, but takes no memory for it."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        _check_sizes(archive)
+    with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
+        tensors = {name: torch.from_numpy(file[name]) for name in file.files}
+    observed = Observed(**tensors)
+    _check_shapes(observed)
+    _check_classes(observed)
+    return observed
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Believe no array that claims to be larger than what is stored of it."""
+    if sum(member.file_size for member in archive.infolist()) > MOST_BYTES:
+        raise ValueError(f"its arrays must not take more than {MOST_BYTES} bytes")
+    for member in archive.infolist():
+        with archive.open(member) as file:
+            version = numpy.lib.format.read_magic(file)
+            shape, _, dtype = (
+                numpy.lib.format.read_array_header_1_0(file)
+                if version == (1, 0)
+                else numpy.lib.format.read_array_header_2_0(file)
+            )
+        if math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"{member.filename} is not as large as its shape {shape}")
+
+
+def _check_classes(observed: Observed) -> None:
+    """Figures look things up by these."""
+    classes = observed.num_classes
+    if observed.task_classes.flatten().sort().values.tolist() != list(range(classes)):
+        raise ValueError(f"task_classes must hold each of {classes} classes once")
+    labels = observed.sample_labels
+    if labels is not None and labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"sample_labels must be among {classes} classes, got {labels.tolist()}")
+
+
+def _check_shapes(observed: Observed) -> None:
+    if observed.task_classes.dim() != 2 or observed.task_classes.numel() == 0:
+        raise ValueError(f"task_classes must be classes by task, got {tuple(observed.task_classes.shape)}")
+    tasks, classes = len(observed.task_classes), observed.num_classes
+    samples = 0 if observed.sample_labels is None else observed.sample_labels.numel()
+    expected = {
+        "confusion": (classes, classes),
+        "probability": (classes, classes),
+        "composition": (tasks, classes),
+        "soft_labels": (tasks, classes, classes),
+        "label_entropy": (tasks,),
+        "sample_labels": (samples,),
+        "sample_soft_labels": (samples, classes),
+    }
+    for name, tensor in observed.tensors().items():
+        shape = tuple(tensor.shape)
+        if name == "sample_images":
+            is_fitting = len(shape) == 4 and shape[0] == samples and shape[1] in (1, 3)
+        else:
+            is_fitting = name not in expected or shape == expected[name]
+        if not is_fitting:
+            raise ValueError(f"{name} is of shape {shape}, not {expected.get(name, 'of images')}")

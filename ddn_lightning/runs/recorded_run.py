@@ -1,0 +1,234 @@
+"""A run as its folder records it: results, configuration, curves, and what is wrong with them."""
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy
+import torch
+from torch import Tensor
+
+from ddn_lightning.runs.config_changes import flat
+from ddn_lightning.runs.curve import Curve
+from ddn_lightning.runs.files import read_regular
+from ddn_lightning.runs.observed import OBSERVATIONS_FILE, Observed, parse_observed
+from ddn_lightning.runs.run_result import DIVERGED
+from ddn_lightning.runs.safe_yaml import load_yaml
+
+CONFIG_FILE = "config.yaml"
+RESULTS_FILE = "results.json"
+CURVES_FILE = "metrics.csv"
+TASK_ENDS = "average_accuracy"  # is logged at task ends only
+Parsed = TypeVar("Parsed")
+OPTIONAL = (CURVES_FILE, OBSERVATIONS_FILE)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What stands in ``results.json``; accuracies in percent, ``None`` or ``nan`` where nothing was measured.
+
+    Args:
+        method: Class of the method.
+        plugin: Class of its distiller; ``None`` for the method alone.
+        dataset: Name of the data.
+        buffer_size: Samples that the memory holds.
+        seed: Seed.
+        acc: Average accuracy.
+        fm: Forgetting.
+        bwt: Backward transfer.
+        aaa: Average anytime accuracy.
+        matrix: The accuracy matrix.
+        tasks_finished: Tasks learned.
+        seconds: What training took.
+        versions: Of the packages it was made with.
+        class_names: Names of the classes, where the data has any.
+        divergence: Where and how it has diverged, if it has.
+        cpu_minutes: Processor time of training.
+        statistics: BatchNorm statistics it was evaluated with: ``running``, ``memory`` or ``both``.
+        calibrated_acc: Average accuracy with calibrated BatchNorm statistics, where it was measured besides.
+        calibrated_fm: Forgetting with them.
+    """
+
+    method: str
+    plugin: str | None
+    dataset: str
+    buffer_size: int
+    seed: int
+    acc: float | None
+    fm: float | None
+    bwt: float | None
+    aaa: float | None
+    matrix: Tensor
+    tasks_finished: int
+    seconds: float | None
+    versions: Mapping[str, str]
+    class_names: tuple[str, ...] | None
+    divergence: str | None = None
+    cpu_minutes: float | None = None
+    statistics: str = "running"
+    calibrated_acc: float | None = None
+    calibrated_fm: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Method and plug-in."""
+        return self.method if self.plugin is None else f"{self.method} + {self.plugin}"
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """What is known of a run.
+
+    Args:
+        name: What to call it.
+        folder: Where it is.
+        results: Its results, if it has any.
+        config: Its configuration with dotted keys.
+        rows: Lines of its curves.
+        observed: What it looked like at the end of its tasks, if that is known.
+        problems: What cannot be read, or is not there.
+    """
+
+    name: str
+    folder: Path
+    results: Results | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    rows: Sequence[Mapping[str, float]] = ()
+    observed: Observed | None = None
+    problems: Sequence[str] = ()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all tasks are learned and measured."""
+        results = self.results
+        if results is None or results.acc is None or results.divergence is not None:
+            return False
+        return results.tasks_finished == len(results.matrix)
+
+    def curve(self, name: str) -> Curve:
+        """A logged value over training, measured in tasks learned."""
+        ends = [row["step"] for row in self.rows if TASK_ENDS in row]
+        chosen = [row for row in self.rows if name in row]
+        if not ends:
+            return Curve([], [])
+        places = numpy.interp([row["step"] for row in chosen], [-1, *ends], range(len(ends) + 1))
+        return Curve([round(float(place), 4) for place in places], [row[name] for row in chosen])
+
+    @property
+    def task_curves(self) -> list[Curve]:
+        """Accuracy of each task over training; by the accuracy matrix where no curves were logged."""
+        assert self.results is not None
+        matrix = self.results.matrix
+        logged = [self.curve(f"val/accuracy/task_{task + 1}") for task in range(len(matrix))]
+        if any(curve.values for curve in logged):
+            return logged
+        stages = [[stage for stage in range(len(matrix)) if not matrix[stage, t].isnan()] for t in range(len(matrix))]
+        return [
+            Curve([stage + 1.0 for stage in known], [float(matrix[stage, task]) for stage in known])
+            for task, known in enumerate(stages)
+        ]
+
+
+def read_run(folder: Path) -> RecordedRun:
+    """Everything that can be read of a run; whatever cannot is named among its problems, and never raises."""
+    if not os.path.isdir(folder):  # unlike Path's, false of a folder in one that may not be entered
+        return RecordedRun(folder.name, folder, problems=["is not a folder"])
+    problems: list[str] = []
+    config = _read(folder / CONFIG_FILE, _config, problems) or {}
+    results = _read(folder / RESULTS_FILE, _results, problems)
+    rows = _read(folder / CURVES_FILE, _rows, problems)
+    observed = _read(folder / OBSERVATIONS_FILE, parse_observed, problems)
+    if results is not None and observed is not None and len(observed.task_classes) != len(results.matrix):
+        problems.append(f"has results of {len(results.matrix)} tasks, but observations of {len(observed.task_classes)}")
+        observed = None
+    if results is not None and results.divergence is not None:
+        problems.append(f"has diverged: {results.divergence}")
+    elif results is not None and results.tasks_finished < len(results.matrix):
+        problems.append(f"has learned {results.tasks_finished} of its {len(results.matrix)} tasks")
+    elif results is not None and results.acc is None:
+        problems.append("was never evaluated")
+    return RecordedRun(_name(folder, config), folder, results, config, rows or (), observed, problems)
+
+
+def _name(folder: Path, config: Mapping[str, Any]) -> str:
+    """The name that a run was given, which may go over several folders; of one that was moved, its folder's."""
+    given = config.get("name")
+    place = Path(os.path.realpath(folder))
+    is_there = isinstance(given, str) and place.as_posix().endswith(f"/{given}")
+    return str(given) if is_there else place.name
+
+
+def _read(path: Path, parse: Callable[[bytes], Parsed], problems: list[str]) -> Parsed | None:
+    try:
+        return parse(read_regular(path))
+    except FileNotFoundError:
+        reason = "still training, or stopped before its end" if path.name == RESULTS_FILE else "not a run of ddn fit"
+        if path.name not in OPTIONAL:
+            problems.append(f"has no {path.name}: {reason}")
+    except Exception as error:  # whatever a damaged file leads to, it costs no more than itself
+        reason = " ".join(str(error).split())[:200]
+        problems.append(f"{path.name} cannot be read ({type(error).__name__}: {reason})")
+    return None
+
+
+def _config(content: bytes) -> dict[str, Any]:
+    settings = flat(dict(load_yaml(content.decode()) or {}))
+    json.dumps(settings, sort_keys=True, default=str)  # as they are compared and shown
+    return settings
+
+
+def _rows(content: bytes) -> list[dict[str, float]]:
+    """The lines of a CSV file as numbers; a line that was cut short is left out."""
+    rows = []
+    for line in csv.DictReader(content.decode().splitlines()):
+        row = {name: float(value) for name, value in line.items() if name and value and _is_number(value)}
+        if "step" in row:
+            rows.append(row)
+    return rows
+
+
+def _is_number(text: object) -> bool:
+    try:
+        return math.isfinite(float(str(text)))
+    except ValueError:
+        return False
+
+
+def _results(content: bytes) -> Results:
+    results = json.loads(content.decode())
+    matrix = [[math.nan if value is None else float(value) for value in row] for row in results["accuracy_matrix"]]
+    if not matrix or any(len(row) != len(matrix) for row in matrix):
+        raise ValueError("the accuracy matrix must be a square")
+
+    def number(name: str) -> float | None:
+        value = results.get(name)
+        return None if value is None or not math.isfinite(float(value)) else float(value)
+
+    names = results.get("class_names")
+    plugin = results.get("plugin")
+    return Results(
+        method=str(results["method"]),
+        plugin=None if plugin is None else str(plugin),
+        dataset=str(results["dataset"]),
+        buffer_size=int(results["buffer_size"]),
+        seed=int(results["seed"]),
+        acc=number("average_accuracy"),
+        fm=number("forgetting"),
+        bwt=number("backward_transfer"),
+        aaa=number("average_anytime_accuracy"),
+        matrix=torch.tensor(matrix),
+        tasks_finished=int(results["tasks_finished"]),
+        seconds=number("seconds"),
+        versions={str(package): str(version) for package, version in dict(results.get("versions", {})).items()},
+        class_names=None if names is None else tuple(map(str, names)),
+        divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
+        cpu_minutes=number("cpu_minutes"),
+        statistics=str(results.get("statistics", "running")),
+        calibrated_acc=number("calibrated_average_accuracy"),
+        calibrated_fm=number("calibrated_forgetting"),
+    )

@@ -1,0 +1,92 @@
+"""YAML whose cost is known before anything is built: aliases can make a few lines stand for billions."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.runs.files import read_regular
+
+MOST_CHARACTERS = 1_000_000
+MOST_VALUES = 100_000  # once every alias is written out
+MOST_NESTED = 100  # the same
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml it takes ten times as long
+
+
+@dataclass
+class _Extent:
+    """How many values there are, and how deep they are nested, with aliases written out."""
+
+    values: int = 1
+    depth: int = 1
+    anchor: str | None = None
+
+    def take_in(self, other: "_Extent") -> None:
+        self.values += other.values
+        self.depth = max(self.depth, 1 + other.depth)
+        if self.values > MOST_VALUES or self.depth > MOST_NESTED:
+            raise yaml.YAMLError(
+                f"must not stand for more than {MOST_VALUES} values, {MOST_NESTED} deep, with aliases written out"
+            )
+
+
+def load_yaml(text: str) -> Any:
+    r"""What a YAML text holds, without executing anything in it.
+
+    >>> load_yaml("a: &x [1, 2]\nb: *x")
+    {'a': [1, 2], 'b': [1, 2]}
+
+    Raises:
+        yaml.YAMLError: If it is no YAML, or stands for more than any configuration does.
+    """
+    check_extent(text)
+    return yaml.load(text, LOADER)  # noqa: S506  # both are safe loaders
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a configuration file.
+
+    Raises:
+        ConfigurationError: If it is no file, not in UTF-8, empty, or anything but YAML with names and values.
+    """
+    try:
+        settings = load_yaml(read_regular(path, MOST_CHARACTERS).decode())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigurationError(f"{path} must be a configuration file in YAML and UTF-8: {reason}") from error
+    if not isinstance(settings, dict):
+        found = "nothing" if settings is None else f"a {type(settings).__name__}"
+        raise ConfigurationError(f"{path} must hold settings, such as 'seed_everything: 1', got {found}")
+    return settings
+
+
+def check_extent(text: str) -> None:
+    """Refuse a text that stands for too much, in one pass and without building any of it.
+
+    Raises:
+        yaml.YAMLError: If it is no YAML, or stands for more than any configuration does.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise yaml.YAMLError(f"must not be longer than {MOST_CHARACTERS} characters")
+    known: dict[str, _Extent] = {}
+    around = [_Extent()]
+    for event in yaml.parse(text, LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            if any(extent.anchor == event.anchor for extent in around):
+                raise yaml.YAMLError(f"must not hold itself, as *{event.anchor} does")
+            around[-1].take_in(known.get(event.anchor, _Extent()))
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if len(around) > MOST_NESTED:
+                raise yaml.YAMLError(f"must not be nested deeper than {MOST_NESTED}")
+            around.append(_Extent(anchor=event.anchor))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            closed = around.pop()
+            around[-1].take_in(closed)
+            if closed.anchor:
+                known[closed.anchor] = closed
+        elif isinstance(event, yaml.ScalarEvent):
+            around[-1].take_in(_Extent())
+            if event.anchor:
+                known[event.anchor] = _Extent()

@@ -1,0 +1,224 @@
+"""What goes wrong around a run, told in one line: files, folders, pipes, locales, and what this machine lacks."""
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from lightning.pytorch.loggers.csv_logs import ExperimentWriter
+
+from ddn_lightning.callbacks.run_record import RunRecord
+from ddn_lightning.cli import main
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ["-c", str(ROOT / "configs" / "quickstart.yaml")]
+SHORT = ["--trainer.limit_train_batches=2", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=false"]
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+
+
+IN_ASCII = """
+import sys
+from ddn_lightning.cli import main
+assert main(["report", sys.argv[1], "-o", "seite\\udce2\\udc86\\udc92.html"]) == 0
+for arguments, code in ((["reproduce", "--help"], 0), (["fit", "-c", sys.argv[1] + "/config.yaml"], 2)):
+    try:
+        main(arguments)
+    except SystemExit as error:
+        assert error.code == code
+"""
+
+
+def fit(*options: str) -> int:
+    return main(["fit", *QUICKSTART, *SHORT, *options])
+
+
+def refused(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The line of a refusal, which leaves nothing behind; a tip may follow it."""
+    before = {path for path in Path().rglob("*") if path != Path("runs")}
+    try:
+        code: Any = fit(*options)
+    except SystemExit as error:
+        code = error.code
+    first, *tip = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert first.startswith("error: ")
+    assert all(line.startswith("tip: ") for line in tip)
+    assert {path for path in Path().rglob("*") if path != Path("runs")} == before
+    return first
+
+
+def child(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The command as a user starts it."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--seed_everything", "-1"], "seed_everything must be between 0 and 4294967295, got -1"),
+        (["--seed_everything", "1" + "0" * 23], "seed_everything must be between 0 and 4294967295, got 1000000"),
+        (["--trainer.devices", "-3"], "trainer.devices must be a positive number, or -1 for all, got -3"),
+        (["--model.buffer_size", "1000000000000"], "buffer_size must be a number of images that there is room for"),
+        (
+            ["--model.backbone=ResNet18", *["--model.backbone.in_channels=1", "--data.batch_size=1"]],
+            "batch_size = 1 leaves a batch of one image",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert expected in refused(*options, capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "odd.yaml must hold settings, such as 'seed_everything: 1', got nothing"),
+        (b"# nothing", "odd.yaml must hold settings, such as 'seed_everything: 1', got nothing"),
+        (b"\xff\xfe\x00a: 1", "odd.yaml must be a configuration file in YAML and UTF-8"),
+        (b"a: &a [*a]", "odd.yaml must be a configuration file in YAML and UTF-8: must not hold itself, as *a does"),
+        (BOMB.encode(), "odd.yaml must be a configuration file in YAML and UTF-8: must not stand for more than"),
+    ],
+)
+def test_odd_configuration_files_are_named(content: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.yaml").write_bytes(content)
+    assert expected in refused("-c", "odd.yaml", capsys=capsys)
+
+
+def test_a_part_of_a_configuration_is_no_way_around(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("model.yaml").write_text(BOMB)
+    assert "must not stand for more than" in refused("--model", "model.yaml", capsys=capsys)
+    assert "is not a known class" in refused("--model.backbone", "&a [*a]", capsys=capsys)
+    Path("model.yaml").write_bytes(b"\xff\xfe")
+    assert "'utf-8' codec can't decode" in refused("--model", "model.yaml", capsys=capsys)
+
+
+@pytest.mark.parametrize("option", [["-c", "pipe"], ["--config=pipe"], ["--model", "pipe"]])
+def test_a_pipe_is_not_waited_for(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    assert "expected a file, got the pipe" in refused(*option, capsys=capsys)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_resume_in_a_folder_that_cannot_be_written_to_is_refused(
+    number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit("--name", "mine", "--trainer.max_steps=5") == 0
+    capsys.readouterr()
+
+    def is_read_only(**kwargs: Any) -> NoReturn:
+        raise OSError(number, os.strerror(number), str(kwargs["dir"]))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "TemporaryFile", is_read_only)
+        for last in ("last", "auto", "runs/mine/checkpoints/last.ckpt"):
+            line = refused("--name", "mine", "--ckpt_path", last, capsys=capsys)
+            assert line == f"error: runs/mine must be a folder that can be written to: {os.strerror(number)}"
+    assert fit("--name", "mine", "--ckpt_path", "last") == 0
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_run_whose_folder_is_deleted_says_so(
+    is_replaced: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete(self: RunRecord, trainer: Any, *_: object) -> None:
+        self.has_begun = True
+        if trainer.global_step == 3:
+            shutil.rmtree(self.folder)
+            if is_replaced:
+                self.folder.write_text("in the way")
+
+    monkeypatch.setattr(RunRecord, "on_train_batch_start", delete)
+    assert fit("--name", "mine") == 2
+    assert capsys.readouterr().err == "error: runs/mine was deleted while this run was training in it\n"
+    assert Path("runs/mine").exists() == is_replaced
+
+
+def test_auto_starts_in_a_link_to_an_empty_folder() -> None:
+    Path("elsewhere").mkdir()
+    Path("runs").mkdir()
+    Path("runs/mine").symlink_to("../elsewhere")
+    assert fit("--name", "mine", "--ckpt_path", "auto") == 0
+    assert Path("runs/mine").is_symlink()
+    assert Path("elsewhere/results.json").exists()
+
+
+def test_a_full_disk_is_named_with_the_file() -> None:
+    child_process = os.fork()
+    if child_process == 0:  # the limit would hold for the log of the tests as well
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+        with open("printed.txt", "w") as file, contextlib.redirect_stderr(file):
+            code = fit("--name", "mine")
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child_process, 0)[1]) == 1
+    assert Path("printed.txt").read_text() == "error: [Errno 27] File too large: 'runs/mine/config.yaml'\n"
+
+
+def test_a_full_disk_is_named_with_the_curves(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(self: ExperimentWriter) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ExperimentWriter, "save", is_full)
+    assert fit("--name", "mine") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"error: \[Errno 28\] No space left on device: '.*runs/mine/metrics.csv'", line)
+
+
+def test_memory_that_runs_out_later_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_out(*_: object) -> NoReturn:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand more")
+
+    monkeypatch.setattr("ddn_lightning.methods.er.ER.loss", run_out)
+    assert fit("--name", "mine") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: there is not enough memory: lower buffer_size, batch_size")
+    assert line.endswith("(CUDA out of memory. Tried to allocate 2 GiB)")
+
+
+def test_the_rest_of_a_list_that_nobody_reads_is_not_complained_about() -> None:
+    plan = f"{sys.executable} -m ddn_lightning reproduce table1 --configs {ROOT / 'configs'} --dry-run"
+    run = subprocess.run(
+        ["bash", "-c", f"{plan} | head -n 1; exit ${{PIPESTATUS[0]}}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=120,
+    )
+    assert run.stdout.startswith(b"ddn fit -c ")
+    assert (run.returncode, run.stderr) == (141, b"")
+
+
+def test_an_ascii_locale_will_do(recorded_runs: Path) -> None:
+    poor = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    run = Path(shutil.copytree(recorded_runs / "stopped", "läuft"))
+    (run / "config.yaml").write_text("name: läuft →", encoding="utf-8")
+    Path("all.py").write_text(IN_ASCII)
+    done = child(["all.py", str(run)], **poor)
+    assert done.returncode == 0, done.stderr
+    assert "läuft" in Path("seite→.html").read_text(encoding="utf-8")
+    assert b"print mean ? std" in b" ".join(done.stdout.split())
+    assert done.stderr.startswith(b"error: l\\udcc3\\udca4uft/config.yaml must be readable in this locale")
+    assert b"set PYTHONUTF8=1\n" in done.stderr
+
+
+def test_the_command_is_there_without_what_only_unix_has() -> None:
+    hide = "import sys; sys.modules.update(dict.fromkeys(['fcntl', 'resource', 'pwd', 'grp', 'termios']))"
+    run = child(["-c", f"{hide}; from ddn_lightning.cli import main; main(['report', '--help'])"])
+    assert run.returncode == 0, run.stderr
+    assert b"usage: ddn report" in run.stdout

@@ -1,0 +1,99 @@
+"""Every shipped YAML, and every combination of one file per axis, is understood by the command line."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ddn_lightning.cli import main
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+AXES = {axis: sorted((CONFIGS / axis).glob("*.yaml")) for axis in ("method", "data", "setting")}
+PLUGINS = sorted((CONFIGS / "plugin").glob("*.yaml"))
+STATISTICS = CONFIGS / "statistics"
+COMBINATIONS = [*itertools.product(*AXES.values()), *itertools.product(AXES["method"], PLUGINS)]
+# files of an axis differ in their own values only: every file by default, all combinations with the slow tests
+FAST = ("er", "cifar10", "online", "ddn")
+
+
+def is_fast(files: tuple[Path, ...]) -> bool:
+    """Whether at most one of the files is another than the one that stands for its axis."""
+    return sum(path.stem not in FAST for path in files) <= 1
+
+
+def parsed(
+    capsys: pytest.CaptureFixture[str], *files: Path, options: tuple[str, ...] = ()
+) -> dict[str, dict[str, dict]]:
+    configs = [argument for file in files for argument in ("-c", str(file))]
+    with pytest.raises(SystemExit) as exit_info:
+        main(["fit", *configs, *options, "--print_config"])
+    assert exit_info.value.code == 0
+    settings: dict[str, dict[str, dict]] = yaml.safe_load(capsys.readouterr().out)
+    return settings
+
+
+def test_there_is_a_file_for_each_value_of_each_axis() -> None:
+    assert [path.stem for path in AXES["data"]] == ["cifar10", "cifar100", "digits", "image_folder", "tiny_imagenet"]
+    assert [path.stem for path in AXES["setting"]] == ["offline", "online"]
+    hosts, bounds = ["er", "derpp", "cls_er", "er_ace"], ["finetune", "joint"]
+    others = ["icarl", "lucir", "bic", "mnemonics", "lodm", "whole_buffer"]
+    assert {*hosts, *bounds, *others} == {path.stem for path in AXES["method"]}
+    assert [path.stem for path in PLUGINS] == ["ddn", "l2y", "label_smoothing", "random_labels"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [pytest.param(files, marks=[] if is_fast(files) else [pytest.mark.slow]) for files in COMBINATIONS],
+    ids=lambda files: "-".join(path.stem for path in files),
+)
+def test_every_combination_is_parsed(files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    settings = parsed(capsys, CONFIGS / "base.yaml", *files)
+    for file in files:
+        stated = yaml.safe_load(file.read_text())
+        for part in ("model", "data"):
+            assert stated.get(part, {}).get("class_path", "") in settings[part]["class_path"]
+            for name, value in stated.get(part, {}).get("init_args", {}).items():
+                found = settings[part]["init_args"][name]
+                assert found == value or found["class_path"].endswith(value["class_path"])
+
+
+def test_the_quick_starts_stand_alone_and_differ_in_the_plug_in_only(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = parsed(capsys, CONFIGS / "quickstart.yaml")
+    distilled = parsed(capsys, CONFIGS / "quickstart_ddn.yaml")
+    assert plain["model"]["class_path"] == "ddn_lightning.ER"
+    assert distilled["model"]["init_args"].pop("distiller")["class_path"] == "ddn_lightning.DataDistillNet"
+    assert plain["model"]["init_args"].pop("distiller") is None
+    assert plain == distilled
+
+
+def test_a_plug_in_keeps_the_methods_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [CONFIGS / name for name in ("base.yaml", "method/derpp.yaml", "data/cifar100.yaml", "plugin/ddn.yaml")]
+    settings = parsed(capsys, *files, options=("--model.distiller.alpha", "0"))
+    arguments = settings["model"]["init_args"]
+    assert (arguments["alpha"], arguments["buffer_size"], arguments["distiller"]["init_args"]["alpha"]) == (
+        0.2,
+        2000,
+        0,
+    )
+
+
+def test_single_options_win_over_files(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--model.buffer_size", "7", "--model.backbone.width", "20")
+    settings = parsed(capsys, CONFIGS / "base.yaml", CONFIGS / "data/cifar10.yaml", options=options)
+    assert settings["model"]["init_args"]["buffer_size"] == 7
+    assert settings["model"]["init_args"]["backbone"]["init_args"]["width"] == 20
+
+
+def test_statistics_are_chosen_by_the_last_file_and_keep_ones_own_callbacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("trainer:\n  callbacks:\n    - class_path: lightning.pytorch.callbacks.LearningRateMonitor\n")
+    files = {path.stem: path for path in STATISTICS.glob("*.yaml")}
+    assert files.keys() == {"running", "memory", "both"}
+    for name, file in files.items():
+        for order in ([own, files["memory"], file], [files["both"], file, own]):
+            settings = parsed(capsys, CONFIGS / "quickstart.yaml", *order)
+            assert settings["forgetting"]["statistics"] == name
+            assert settings["trainer"]["callbacks"][0]["class_path"].endswith("LearningRateMonitor")

@@ -1,0 +1,71 @@
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from ddn_lightning.cli import main
+from ddn_lightning.cli.output import check_output, write_output
+from ddn_lightning.errors import ConfigurationError
+
+
+def test_a_link_is_followed_and_stays() -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/page.html").write_text("old")
+    Path("link").symlink_to("elsewhere/page.html")
+    Path("new").symlink_to("elsewhere/new.html")  # to what is not there yet
+    for name, target in (("link", "page.html"), ("new", "new.html")):
+        write_output(name, "text →")
+        assert Path(name).is_symlink()
+        assert Path("elsewhere", target).read_bytes() == "text →".encode()
+    assert sorted(path.name for path in Path("elsewhere").iterdir()) == ["new.html", "page.html"]
+
+
+def test_a_device_is_written_into() -> None:
+    master, slave = os.openpty()
+    name = os.ttyname(slave)
+    Path("terminal").symlink_to(name)
+    for output in (name, "terminal"):
+        write_output(output, "text")
+        assert os.read(master, 100) == b"text"
+    assert stat.S_ISCHR(os.stat(name).st_mode)
+    assert Path("terminal").is_symlink()
+    os.close(slave)
+    os.close(master)
+
+
+def test_a_pipe_is_written_into_if_somebody_reads_from_it() -> None:
+    os.mkfifo("pipe")
+    with pytest.raises(ConfigurationError, match="output must be a pipe that somebody reads from, got pipe"):
+        write_output("pipe", "text")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_output("pipe", "text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+
+
+def test_a_socket_and_a_folder_are_refused_and_stay() -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        Path("folder").mkdir()
+        Path("loop").symlink_to("loop")
+        for name in ("socket", "folder", "loop", "no/page.html", "folder/."):
+            for refuse in (check_output, lambda output: write_output(output, "text")):
+                with pytest.raises(ConfigurationError, match=f"output must be .*, got {name}"):
+                    refuse(name)
+        assert stat.S_ISSOCK(os.stat("socket").st_mode)
+    assert list(Path("folder").iterdir()) == []
+
+
+def test_a_dash_prints_the_page_and_nothing_else(recorded_runs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for output in ("-", "/dev/stdout"):
+        assert main(["report", str(recorded_runs / "stopped"), "-o", output]) == 0
+        printed = capfd.readouterr()
+        assert printed.out.lstrip().startswith("<!DOCTYPE html>")
+        assert printed.out.endswith("</html>")
+        assert printed.err == f"1 run in {output}\n"
+    assert main(["report", str(recorded_runs / "stopped"), "-o", "-", "--open"]) == 2
+    assert capfd.readouterr().err == "error: output must be a file for --open, got -\n"
+    assert list(Path().iterdir()) == []

@@ -1,0 +1,76 @@
+"""The command refuses a tampered checkpoint in one line and touches nothing."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tampering import Tampering, tamperings
+
+from ddn_lightning.cli import main
+
+QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+SHORT = ["--trainer.limit_train_batches=2", "--data.epochs_per_task=1", "--trainer.enable_progress_bar=false"]
+SHORT += ["--trainer.log_every_n_steps=1"]
+LAST = Path("runs/mine/checkpoints/last.ckpt")
+
+WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("state_dict", "head.bias"), torch.full((10,), torch.nan), "head.bias must be finite everywhere"),
+    (("callbacks", "ReservoirSampling", "contents", "labels"), torch.full((64,), 10), "memory/labels must be 0 to 9"),
+    (("callbacks", "RunRecord", "seconds"), float("nan"), "RunRecord/seconds must be a finite number"),
+    (("callbacks", "RunRecord", "processor_seconds"), -1.0, "RunRecord/processor_seconds must be a finite number"),
+    (("callbacks", "RunRecord", "config"), "{", "RunRecord/config must be a configuration in YAML"),
+    (("logged_curves", "rows"), -1, "logged_curves/rows must be an integer of at least 0, got -1"),
+    (("logged_curves", "step"), 10**30, "logged_curves/step must be"),
+    (("loops", "fit_loop"), {}, "loops/fit_loop must have an entry"),
+    (("optimizer_states", 0, "state"), {99: {}}, "optimizer_states/0/state must be an integer from 0 to"),
+    (("pytorch-lightning_version",), 7.5, "pytorch-lightning_version must be a version"),
+]
+
+
+def fit(*options: str) -> int:
+    return main(["fit", "-c", str(QUICKSTART), "--name", "mine", *SHORT, *options])
+
+
+def files() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+
+
+def refusal(checkpoint: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command says, having touched nothing."""
+    torch.save(checkpoint, LAST)
+    before = files()
+    capsys.readouterr()
+    assert fit("--ckpt_path", "last", "--model.lr", "0.05") == 2  # config.yaml would change
+    (line,) = capsys.readouterr().err.splitlines()
+    assert files() == before
+    return line
+
+
+def test_it_names_the_file_and_the_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--trainer.max_steps=4") == 0
+    whole = torch.load(LAST, weights_only=True)
+    del whole["ddn_lightning"]["contents"]
+    for path, value, expected in WRONG:
+        line = refusal(Tampering(path, "wrong", value).applied_to(whole), capsys)
+        assert line.startswith(f"error: {LAST}: the checkpoint's ")
+        assert expected in line
+
+
+@pytest.mark.slow
+def test_any_tampering_is_refused_without_a_trace_or_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("--trainer.max_steps=4") == 0
+    whole = torch.load(LAST, weights_only=True)
+    kept = files()
+    for tampering in random.Random(0).sample(tamperings(whole), 200):
+        for path, content in kept.items():
+            path.write_bytes(content)
+        torch.save(tampering.applied_to(whole), LAST)
+        before = files()
+        code = fit("--ckpt_path", "last")
+        printed = capsys.readouterr().err
+        assert code in (0, 2), tampering
+        if code == 2:
+            assert printed.count("\n") == 1, tampering
+            assert files() == before, tampering

@@ -1,0 +1,144 @@
+import io
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from ddn_lightning import ConfigurationError, LowRankMemory, Samples
+from ddn_lightning.memory import low_rank_memory as low_rank
+from ddn_lightning.memory.siamese_augmentation import SiameseAugmentation
+
+
+def batch(labels: list[int], size: int = 8, seed: int = 0) -> Samples:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(256, (len(labels), 1, size, size), dtype=torch.uint8, generator=generator)
+    return Samples(images, torch.tensor(labels), tasks=torch.tensor(labels) // 2)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(6, 40),
+    st.integers(1, 2),
+    st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=8),
+)
+def test_the_budget_is_never_exceeded_and_classes_share_it(
+    buffer_size: int, rank: int, stream: list[list[int]]
+) -> None:
+    memory = LowRankMemory(buffer_size, rank=rank, matching_width=4, matching_batch_size=8)
+    met: set[int] = set()
+    for labels in stream:
+        memory.add(batch(labels))
+        met |= set(labels)
+        assert memory.image_units <= buffer_size
+        held = memory[torch.arange(len(memory))]
+        numbers = sum(memory._fields[name].numel() for name in ("left", "right"))
+        assert numbers <= buffer_size * 64
+        assert memory.image_units == pytest.approx(numbers / 64)
+        counts = held.labels.bincount(minlength=6)
+        assert set(counts.nonzero().flatten().tolist()) == met
+        assert set(counts[counts > 0].tolist()) == {buffer_size * 64 // (len(met) * rank * 16)}
+        assert torch.equal(held.tasks, held.labels // 2)
+        assert torch.equal(memory.slots_of([0]), (held.labels < 2).nonzero().squeeze(1))
+
+
+def test_images_have_low_rank_and_are_eight_times_as_many() -> None:
+    memory = LowRankMemory(buffer_size=4, matching_steps=0)
+    memory.add(batch([0, 1], size=32))
+    assert len(memory) == 32
+    channels = memory._standardised(torch.arange(32)).flatten(0, 1)
+    assert (torch.linalg.matrix_rank(channels) == 2).all()
+    held = memory[torch.tensor([3, 20])]
+    assert held.images.dtype == torch.uint8
+    assert held.labels.tolist() == [0, 1]
+
+
+def test_matching_brings_the_images_nearer_to_the_class_mean() -> None:
+    patterns = torch.zeros(2, 1, 8, 8)
+    patterns[0, :, :4], patterns[1, :, :, :4] = 255, 255
+
+    def distance(memory: LowRankMemory) -> float:
+        held = memory[torch.arange(len(memory))]
+        means = torch.stack([held.images[held.labels == label].float().mean(0) for label in (0, 1)])
+        return (means - patterns).abs().mean().item()
+
+    memory = LowRankMemory(buffer_size=20, matching_width=32, matching_steps=150)
+    labels = torch.tensor([0, 1] * 8)
+    samples = Samples(patterns[labels].to(torch.uint8), labels, tasks=torch.zeros(16, dtype=torch.long))
+    memory.add(samples)
+    before = distance(memory)
+    for _ in range(149):
+        memory.add(samples)
+    assert distance(memory) < 0.8 * before
+
+
+def test_a_step_is_normalised_descent_with_momentum_on_mean_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = LowRankMemory(buffer_size=4, matching_width=5, matching_lr=0.3, matching_momentum=0.6, matching_steps=0)
+    samples = batch([0, 0, 1])
+    memory.add(samples)
+    convolution = nn.Conv2d(1, 5, 3, padding=1)
+    changes = [SiameseAugmentation(kind, (0.1, 0.2, 0.8)) for kind in ("colour", "flip", "crop")]
+    left = iter(changes)  # one for each step, for real and synthetic images alike
+    weights = [(convolution.weight.detach(), convolution.bias.detach())]
+    monkeypatch.setattr(low_rank, "random_network", lambda *_: weights)
+    monkeypatch.setattr(SiameseAugmentation, "draw", lambda _: next(left))
+    features = nn.Sequential(convolution, nn.InstanceNorm2d(5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten())
+
+    held = memory.state_dict()["contents"]
+    factors = {name: held[name].clone().requires_grad_() for name in ("left", "right")}
+    speed = {name: torch.zeros_like(factor) for name, factor in factors.items()}
+    memory.matching_steps = memory.matching_steps_per_batch = 3
+    memory.add(samples)
+    for augment in changes:
+        synthetic = features(augment(factors["left"] @ factors["right"]))
+        real = features(augment((samples.images.float() - 127.5) / 64))
+        losses = [(real[:2].mean(0) - synthetic[held["labels"] == 0].mean(0)).square().sum()]
+        losses += [(real[2] - synthetic[held["labels"] == 1].mean(0)).square().sum()]
+        gradients = torch.autograd.grad(torch.stack(losses).sum(), list(factors.values()))
+        for (name, factor), gradient in zip(factors.items(), gradients, strict=True):
+            for image in range(len(factor)):
+                length = gradient[image].square().mean().sqrt()
+                speed[name][image] = 0.6 * speed[name][image] + gradient[image] / length
+            with torch.no_grad():
+                factor -= 0.3 * speed[name]
+    for name, factor in factors.items():
+        assert torch.allclose(memory.state_dict()["contents"][name], factor, atol=1e-4)
+
+
+def test_a_tasks_budget_of_steps() -> None:
+    memory = LowRankMemory(buffer_size=20, matching_width=4, matching_steps=5, matching_steps_per_batch=2)
+    taken = []
+    for labels in ([0, 1], [0, 1], [0, 1], [0, 1], [2, 3], [2, 3]):
+        before = memory.state_dict()["contents"].get("left")
+        memory.add(batch(labels))
+        taken.append(memory.steps_taken)
+        if taken == [2, 4, 5, 5]:
+            assert torch.equal(before, memory.state_dict()["contents"]["left"])
+    assert taken == [2, 4, 5, 5, 2, 4]
+
+
+def test_a_restored_memory_goes_on_the_same() -> None:
+    first, second = LowRankMemory(12, matching_width=4), LowRankMemory(12, matching_width=4, seed=9)
+    first.add(batch([0, 1]))
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    for memory in (first, second):
+        memory.add(batch([0, 3, 2], seed=1))
+        memory.draw(3)
+    for name, field in first.state_dict()["contents"].items():
+        assert torch.equal(field, second.state_dict()["contents"][name])
+    assert torch.equal(first.generator.get_state(), second.generator.get_state())
+    LowRankMemory(12).load_state_dict(LowRankMemory(12).state_dict())
+    incomplete = {**first.state_dict(), "contents": {}}
+    with pytest.raises(ConfigurationError, match=r"the checkpoint's memory of 2 tasks holds \[\] images"):
+        second.load_state_dict(incomplete)
+    with pytest.raises(ConfigurationError, match="rank is 1, but that of the checkpoint's memory is 2"):
+        LowRankMemory(12, rank=1).load_state_dict(first.state_dict())
+
+
+def test_a_memory_without_room_for_every_class_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="room for an image of rank 2 of each of 5 classes, got 2"):
+        LowRankMemory(2).add(batch([0, 1, 2, 3, 4]))
