@@ -21,14 +21,19 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.data_distill_net import DataDistillNet
 from ddn_lightning.distill.fixed_labels import LabelSmoothing
+from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learned_labels import LearnedLabels
 from ddn_lightning.distill.random_labels import RandomLabels
+from ddn_lightning.distributed import gather_shares, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, DivergenceError
+from ddn_lightning.memory.class_balanced_reservoir import ClassBalancedReservoir
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.low_rank_memory import LowRankMemory
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
+from ddn_lightning.memory.ring_buffer import RingBuffer
+from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.methods.bic import BiC
 from ddn_lightning.methods.cls_er import CLSER
 from ddn_lightning.methods.derpp import DERPlusPlus
@@ -62,6 +67,7 @@ __all__ = [
     "Backbone",
     "BiC",
     "BilevelDistiller",
+    "ClassBalancedReservoir",
     "ConfigurationError",
     "CurveLogger",
     "DERPlusPlus",
@@ -72,6 +78,7 @@ __all__ = [
     "ExemplarSet",
     "Finetune",
     "Forgetting",
+    "FrozenNetwork",
     "ICaRL",
     "ImageTransform",
     "Joint",
@@ -92,8 +99,10 @@ __all__ = [
     "ResNet18",
     "ReservoirBuffer",
     "ReservoirSampling",
+    "RingBuffer",
     "Samples",
     "SaveProgress",
+    "SlotBuffer",
     "SmallNet",
     "SplitCIFAR10",
     "SplitCIFAR100",
@@ -108,4 +117,7 @@ __all__ = [
     "__version__",
     "concatenate",
     "cross_entropy",
+    "gather_shares",
+    "local_share",
+    "sum_across_ranks",
 ]

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from ddn_lightning.samples import Samples
+
 
 @dataclass(frozen=True)
 class ReplayLoss:
@@ -14,10 +16,11 @@ class ReplayLoss:
         other: Every term but ``rehearsal``.
         current_logits: Outputs for the incoming batch.
         rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
-        memory_logits: The outputs that ``rehearsal`` was computed from, for the last draw from memory.
-        rehearsal_weight: What ``rehearsal`` is of the mean cross-entropy, so that soft labels can take its place.
+        memory_logits: The outputs that ``rehearsal`` was computed from.
+        rehearsal_weight: Coefficient of the mean cross-entropy in ``rehearsal``, so that soft labels can replace it.
         further: More terms, each on a batch of its own. They are computed once the rest is differentiated, so that
             their graphs take no memory beside it.
+        rehearsed: The samples that ``memory_logits`` belong to; by default the last that were retrieved.
     """
 
     other: Tensor
@@ -26,6 +29,7 @@ class ReplayLoss:
     memory_logits: Tensor | None = None
     rehearsal_weight: float = 1.0
     further: tuple[Callable[[], Tensor], ...] = ()
+    rehearsed: Samples | None = None
 
     @property
     def total(self) -> Tensor:

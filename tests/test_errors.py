@@ -57,7 +57,7 @@ def test_a_learning_rate_that_can_only_grow_is_refused(arguments: dict[str, Any]
     with pytest.raises(ConfigurationError, match=message):
         build(ER, **arguments)
     with pytest.raises(ConfigurationError, match="matching_momentum must be zero or above and below 1, got 1"):
-        build(LoDM, matching_momentum=1)
+        build(LoDM, memory=LowRankMemory(matching_momentum=1))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class ReservoirSampling(Callback):
         """Offer the batch: raw images, and their outputs before the step if the method stores them."""
         logits = outputs["logits"] if self.method.stores_logits else None
         memory = self.method.memory
-        slots = memory.add(self._global_batch(batch, logits))
+        slots = memory.add(self._global_batch(batch, logits), self.method)
         if memory.loss is not None:
             self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:

@@ -59,7 +59,7 @@ def _tried_loss(method: "ReplayMethod") -> ReplayLoss:
     trial.memory.to(method.device)
     if not len(trial.memory):
         logits = torch.zeros(len(whole), method.num_classes, device=method.device) if method.stores_logits else None
-        trial.memory.add(replace(data[whole].to(method.device), logits=logits))
+        trial.memory.add(replace(data[whole].to(method.device), logits=logits), trial)
     share = replace(data[local_share(whole)].to(method.device), global_size=len(whole))
     drawn = [trial.draw_memory() for _ in range(trial.memory_draws)]
     return trial.loss(trial.augment(share), *[draw for draw in drawn if draw is not None])

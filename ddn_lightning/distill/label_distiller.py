@@ -101,15 +101,21 @@ class LabelDistiller(nn.Module, ABC):
     def forget(self, slots: Tensor) -> None:
         """These slots of the memory hold other samples now."""
 
-    def add_to(self, loss: "ReplayLoss", method: "ReplayMethod", memory: list[Samples]) -> "ReplayLoss":
-        """The method's loss with the soft-label term, where it applies (Eq. 7)."""
-        if not memory:
+    def add_to(self, loss: "ReplayLoss", method: "ReplayMethod", current: Samples) -> "ReplayLoss":
+        """The method's loss with the soft-label term, where it applies (Eq. 7).
+
+        Args:
+            loss: What the method minimises in this step.
+            method: The method.
+            current: Its incoming batch, augmented, for labels that depend on it.
+        """
+        if loss.rehearsed is None:
             return loss
         logits = rehearsed_logits(method, loss)
         if self.alpha == 0 or method.tasks_seen < self.apply_from_task:
             return loss
         if self.memory == "running":
-            soft = self._soft_loss(memory[-1], logits)
+            soft = self._soft_loss(loss.rehearsed, logits)
             if self.compose == "replace":
                 return replace(loss, rehearsal=loss.rehearsal_weight * soft)
             return replace(loss, other=loss.other + soft)

@@ -190,6 +190,6 @@ class NoExtraPass(DataDistillNet):
 
 def _drawn_from_half(method: "ReplayMethod", half: int) -> Samples | None:
     generator = method.streams[DRAWS]
-    slots = torch.arange(half, len(method.memory), 2)
+    slots = method.memory.slots[half::2]
     chosen = slots[torch.randperm(len(slots), generator=generator)[: method.replay_batch_size]]
     return method.stored(chosen, generator) if len(chosen) else None

@@ -42,6 +42,11 @@ class ExemplarSet(nn.Module):
         return self.samples[places]
 
     @property
+    def slots(self) -> Tensor:
+        """The places of all exemplars."""
+        return torch.arange(len(self))
+
+    @property
     def labels(self) -> Tensor:
         """Their classes."""
         return self.samples.labels

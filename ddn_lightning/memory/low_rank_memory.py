@@ -12,7 +12,7 @@ from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.errors import ConfigurationError, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.distribution_matching import matching_loss, random_features, random_network
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import Memory
+from ddn_lightning.memory.memory import Learner, Memory
 from ddn_lightning.memory.siamese_augmentation import SiameseAugmentation
 from ddn_lightning.samples import Samples
 
@@ -33,7 +33,7 @@ class LowRankMemory(Memory):
     matched, as far as the task's budget of steps goes, by the images of its classes.
 
     Args:
-        buffer_size: Room in images; see above for how many there are.
+        buffer_size: Room in images, by default the method's ``buffer_size``; see above for how many there are.
         seed: Seed of everything random.
         rank: Rank of each channel.
         matching_steps: Matching steps per task at most.
@@ -47,7 +47,7 @@ class LowRankMemory(Memory):
 
     def __init__(
         self,
-        buffer_size: int,
+        buffer_size: int | None = None,
         seed: int = 0,
         rank: int = 2,
         matching_steps: int = 100,
@@ -71,11 +71,15 @@ class LowRankMemory(Memory):
         self.matching_steps = matching_steps
         self.matching_steps_per_batch = matching_steps_per_batch
         self.matching_lr = matching_lr
-        self.learning_rates = {"matching_lr": matching_lr}
+        self.learning_rates = {"memory.matching_lr": matching_lr}
         self.matching_momentum = matching_momentum
         self.matching_width = matching_width
         self.matching_batch_size = matching_batch_size
-        self.task, self.steps_taken = -1, 0  # in the current task
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all images, and the steps taken in the current task."""
+        self.task, self.steps_taken = -1, 0
         self._fields: dict[str, Tensor] = {}
 
     def __len__(self) -> int:
@@ -116,7 +120,7 @@ class LowRankMemory(Memory):
             )
         return number
 
-    def add(self, samples: Samples) -> Tensor:
+    def add(self, samples: Samples, learner: Learner | None = None) -> Tensor:
         """Make room for classes not met before, and take matching steps. No slot changes its class."""
         assert samples.tasks is not None
         labels = samples.labels.cpu()

@@ -102,9 +102,9 @@ class CalibratedLearner(TaskLearner, ABC):
         if self.obstacle_to_calibration or len(slots := self.calibration_slots()) < 2:
             return {}
         assert self.kept is not None
-        labels = self.kept.labels.cpu()[slots]
+        labels = self.kept[slots].labels.cpu()
         chosen = (slots[batch] for batch in even_batches(labels, batch_size, class_balanced))
-        batches = map(self._stored_images, chosen)
+        batches = (self.normalised(self.kept[batch].images) for batch in chosen)
         context = self.trainer.precision_plugin.val_step_context()
         with torch.inference_mode(False), isolate_rng(), context:
             buffers = measure(self, self.class_scores, batches, leave_out=self._at_rest)
@@ -113,12 +113,12 @@ class CalibratedLearner(TaskLearner, ABC):
 
     def calibration_slots(self) -> Tensor:
         """Which stored samples calibrated statistics are those of, on the host: all."""
-        return torch.arange(0 if self.kept is None else len(self.kept))
+        return torch.empty(0, dtype=torch.long) if self.kept is None else self.kept.slots
 
-    def _stored_images(self, slots: Tensor) -> Tensor:
-        assert self.kept is not None
+    def normalised(self, images: Tensor) -> Tensor:
+        """Stored images as the network takes them, not augmented."""
         assert self.transform is not None
-        return self.transform(self.kept[slots].images.to(self.device)).to(self.dtype)
+        return self.transform(images.to(self.device)).to(self.dtype)
 
     @contextmanager
     def calibrated(self, buffers: Buffers) -> Iterator[None]:

@@ -52,8 +52,8 @@ def check_trainer(trainer: Trainer) -> None:
         )
     if trainer.gradient_clip_val:
         raise ConfigurationError(
-            f"gradient_clip_val must be left out, got {trainer.gradient_clip_val}: gradients are taken by hand; clip "
-            "them in the method's on_before_optimizer_step, by torch.nn.utils.clip_grad_norm_"
+            f"gradient_clip_val must be left out, got {trainer.gradient_clip_val}: Lightning does not clip in manual "
+            f"optimization; the method does, by --model.gradient_clip_val {trainer.gradient_clip_val}"
         )
     if trainer.accumulate_grad_batches != 1:
         raise ConfigurationError(
@@ -68,7 +68,7 @@ def check_trainer(trainer: Trainer) -> None:
 
 
 def check_schedule(trainer: Trainer, milestones_of_others: Sequence[int]) -> None:
-    """Refuse a schedule that would be ignored; warn of one that may be.
+    """Refuse an optimizer that cannot be stepped by hand, and a schedule that would be ignored.
 
     Args:
         trainer: The Trainer, with the optimizers.
@@ -83,13 +83,8 @@ def check_schedule(trainer: Trainer, milestones_of_others: Sequence[int]) -> Non
         )
     if milestones_of_others:
         raise ConfigurationError(
-            f"lr_milestones must be left out where configure_optimizers is one's own, whose learning rate is left as "
-            f"it is, got {tuple(milestones_of_others)}"
-        )
-    if trainer.lr_scheduler_configs:
-        rank_zero_warn(
-            "Lightning does not step a scheduler in manual optimization: call self.lr_schedulers().step() in the "
-            "method's after_step, or the learning rate stays as it is"
+            "lr_milestones must be left out with one's own optimizer, lr_scheduler or configure_optimizers, whose "
+            f"learning rate is left as it is, got {tuple(milestones_of_others)}"
         )
 
 

@@ -14,7 +14,7 @@ from ddn_lightning.distill.learned_labels import RowAdam
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.evaluation import evaluating
-from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
+from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.methods.er import ER
 from ddn_lightning.optimization import descend
 from ddn_lightning.samples import Samples
@@ -42,7 +42,7 @@ class PixelDistillation(ER):
             ``lr`` that of the virtual step.
     """
 
-    memory: ReservoirBuffer
+    memory: SlotBuffer
 
     def __init__(self, *args: Any, distillation_steps: int = 50, distillation_lr: float = 0.01, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

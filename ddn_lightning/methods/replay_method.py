@@ -1,9 +1,9 @@
 """The contract of a replay method, and the only training step in the package."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from lightning.pytorch import Callback
@@ -12,18 +12,26 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.logged_curves import LoggedCurves, is_logged
+from ddn_lightning.callbacks.logged_curves import LoggedCurves, batches_logged, is_logged
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.checkpoint.resumable import check_resumable
 from ddn_lightning.distill.label_distiller import LabelDistiller
-from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
+from ddn_lightning.distributed import average_batch_norm, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
 from ddn_lightning.methods.check_trainer import check_schedule, check_trainer
+from ddn_lightning.methods.optimizers import (
+    ClipAlgorithm,
+    LRSchedulerCallable,
+    OptimizerCallable,
+    TaskSchedule,
+    clip,
+    step_schedulers,
+)
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.random_streams import OLD_MEMORY
@@ -43,12 +51,22 @@ class ReplayMethod(CalibratedLearner, ABC):
         backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
         num_classes: Number of classes of the whole sequence. The command line takes it from the data.
         buffer_size: Samples that the memory holds.
+        memory: Which samples are kept: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
+            :class:`RingBuffer` or one's own :class:`Memory`. A size of its own wins over ``buffer_size``.
         replay_batch_size: Samples drawn from memory per step, over all devices together.
         lr: Learning rate of SGD.
         momentum: Momentum of SGD, below 1; it starts anew with each task.
         weight_decay: Weight decay of SGD.
-        lr_milestones: Epochs *within a task* at which the learning rate is multiplied by ``lr_decay``.
+        lr_milestones: Epochs *within a task* at which the learning rate of SGD is multiplied by ``lr_decay``.
         lr_decay: See ``lr_milestones``; from 0 to 1.
+        optimizer: Makes another optimizer than SGD; ``lr`` to ``lr_decay`` are then not used. Its state, such as Adam's
+            moments, starts anew with each task.
+        lr_scheduler: Makes a scheduler of the optimizer, stepped after each ``lr_scheduler_interval`` and begun anew
+            with each task.
+        lr_scheduler_interval: ``epoch`` or ``step``, an incoming batch.
+        gradient_clip_val: Limit of the gradient, which the Trainer's option of that name cannot set in manual
+            optimization.
+        gradient_clip_algorithm: What it limits: the ``norm`` of all gradients, or each ``value``.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
         old_memory_weight: Weight of one more draw, from the memory of earlier tasks only, with its hard labels: the
             control of equal rehearsal for soft labels on old memory. 0 leaves the draw out.
@@ -82,18 +100,26 @@ class ReplayMethod(CalibratedLearner, ABC):
         weight_decay: float = 0.0,
         lr_milestones: Sequence[int] = (),
         lr_decay: float = 0.1,
+        optimizer: OptimizerCallable | None = None,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        lr_scheduler_interval: Literal["epoch", "step"] = "epoch",
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: ClipAlgorithm = "norm",
         distiller: LabelDistiller | None = None,
+        memory: Memory | None = None,
         old_memory_weight: float = 0.0,
         replay_steps: int = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name: jsonargparse needs to know
-        self.save_hyperparameters(ignore=["backbone", "transform", "distiller"])
+        self.save_hyperparameters(ignore=["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr, replay_steps=replay_steps)
         check_not_negative(weight_decay=weight_decay, lr_milestones=min(lr_milestones, default=0))
         check_not_negative(old_memory_weight=old_memory_weight)
         check_momentum(momentum=momentum)
         check_fraction(lr_decay=lr_decay)
+        if gradient_clip_val is not None:
+            check_positive(gradient_clip_val=gradient_clip_val)
         self.automatic_optimization = False
         self.replay_batch_size = replay_batch_size
         self.lr = lr
@@ -101,8 +127,14 @@ class ReplayMethod(CalibratedLearner, ABC):
         self.weight_decay = weight_decay
         self.lr_milestones = tuple(lr_milestones)
         self.lr_decay = lr_decay
-        self.buffer_size = buffer_size
-        self.memory = self.build_memory(seed=0)
+        self.build_optimizer = optimizer
+        self.schedule = None if lr_scheduler is None else TaskSchedule(lr_scheduler)
+        self.lr_scheduler_interval = lr_scheduler_interval
+        self.gradient_clip_val = gradient_clip_val
+        self.gradient_clip_algorithm = gradient_clip_algorithm
+        self.memory = ReservoirBuffer() if memory is None else memory
+        self.buffer_size = self.memory.buffer_size or buffer_size
+        self.memory.reset(self.buffer_size, seed=0)
         self.distiller = distiller
         self.old_memory_weight = old_memory_weight
         self.replay_steps = replay_steps
@@ -110,11 +142,7 @@ class ReplayMethod(CalibratedLearner, ABC):
             given = "a distiller" if distiller is not None else f"old_memory_weight = {old_memory_weight}"
             raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it replays no labels of memory")
         if distiller is not None:
-            distiller.build(num_classes, buffer_size)
-
-    def build_memory(self, seed: int) -> Memory:
-        """An empty memory: by default a reservoir."""
-        return ReservoirBuffer(self.buffer_size, seed)
+            distiller.build(num_classes, self.buffer_size)
 
     @property
     def kept(self) -> Memory | ExemplarSet | None:
@@ -146,20 +174,29 @@ class ReplayMethod(CalibratedLearner, ABC):
             self.look_at_losses()
             # on the host, as Lightning reads what is on the progress bar after every step from now on
             self.log("train/loss", value.cpu(), prog_bar=True)
+        step_schedulers(self, "step", batches_logged(self.trainer) + 1)
         return {"loss": value, "logits": loss.current_logits.detach()}
+
+    def on_train_epoch_end(self) -> None:
+        """Step the schedulers that count epochs."""
+        super().on_train_epoch_end()
+        step_schedulers(self, "epoch", self.trainer.current_epoch + 1)
 
     def _step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
         """Augment, draw memory, take one SGD step, and let the distiller learn; returns the loss over all ranks."""
         current = self.augment(batch)
         if self.distiller is not None:
             self.distiller.before_step(self, current)
-        memory = self._replay()
+        memory = self.retrieve(current) if self.task >= self.replay_from_task else []
+        self.is_replaying = bool(memory)
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
+        if memory and loss.rehearsed is None:
+            loss = replace(loss, rehearsed=memory[-1])
         old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if memory and self.old_memory_weight else None
         if old is not None:
             loss = loss.with_term(lambda: self.old_memory_weight * cross_entropy(self.logits_of(old, True), old))
         if self.distiller is not None:
-            loss = self.distiller.add_to(loss, self, memory)
+            loss = self.distiller.add_to(loss, self, current)
         value = self._descend(loss)
         self.note_loss(value)
         self.after_step()
@@ -174,30 +211,38 @@ class ReplayMethod(CalibratedLearner, ABC):
         images = self.transform(samples.images, generator, samples.total)
         return replace(samples, images=images.to(self.dtype))
 
+    def retrieve(self, current: Samples) -> list[Samples]:
+        """What is replayed in a step: ``memory_draws`` draws, none of them empty.
+
+        Override it to choose by what comes in, as MIR does; a choice is best made among the samples of
+        :meth:`draw_memory`, each rank among its share.
+
+        Args:
+            current: The incoming batch, augmented.
+        """
+        draws = [self.draw_memory() for _ in range(self.memory_draws)]
+        return [draw for draw in draws if draw is not None]
+
     def draw_memory(
-        self, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None
+        self,
+        tasks: Iterable[int] | None = None,
+        generator: torch.Generator | None = None,
+        size: int | None = None,
     ) -> Samples | None:
         """An augmented draw from memory, or ``None`` if there is nothing to draw.
 
         Args:
             tasks: Draw only from these tasks; :attr:`old_tasks` gives the old memory.
             generator: Stream for a draw besides the method's own ones, which it leaves as they would have been.
+            size: Samples over all ranks; ``replay_batch_size`` by default.
         """
-        slots = self.memory.draw(self.replay_batch_size, tasks, generator)
+        slots = self.memory.draw(self.replay_batch_size if size is None else size, tasks, generator)
         return self.stored(slots, generator) if len(slots) else None
 
     def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
         """What these slots of the memory hold, augmented: this rank's share of it."""
         share = replace(self.memory[local_share(slots)], global_size=len(slots))
         return self.augment(share, generator)
-
-    def _replay(self) -> list[Samples]:
-        if self.task < self.replay_from_task:
-            return []
-        draws = [self.draw_memory() for _ in range(self.memory_draws)]
-        found = [draw for draw in draws if draw is not None]
-        self.is_replaying = bool(found)
-        return found
 
     def _descend(self, loss: ReplayLoss) -> Tensor:
         """One SGD step; returns the loss over all ranks."""
@@ -206,18 +251,31 @@ class ReplayMethod(CalibratedLearner, ABC):
             given = {"lr": self.current_lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
             optimizer.param_groups[0].update(given)  # any further group is a callback's
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
-        value, gradients = gradient_of_sum([lambda: loss.total, *loss.further], parameters)
-        used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
-        statistics = batch_norm_statistics(self)
-        value, *summed = sum_across_ranks([value, *(g for _, g in used), *statistics])
+        value, gradients = self.gradients(loss, parameters)
+        average_batch_norm(self)
         optimizer.zero_grad()
-        for (parameter, _), gradient in zip(used, summed, strict=False):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-        for statistic, total in zip(statistics, summed[len(used) :], strict=True):
-            statistic.copy_(total / self.trainer.world_size)
+        clip(parameters, self.gradient_clip_val, self.gradient_clip_algorithm)
         optimizer.step()
         return value
+
+    def gradients(self, loss: ReplayLoss, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
+        """Value and gradient of the loss over all ranks, by which the optimizer steps.
+
+        Override it to step in another direction, as A-GEM does, by :meth:`gradient_of` one or more of its terms.
+        """
+        return self.gradient_of([lambda: loss.total, *loss.further], parameters)
+
+    def gradient_of(
+        self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that none depends on."""
+        # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
+        value, gradients = gradient_of_sum(terms, parameters)
+        value, *summed = sum_across_ranks([value, *(g for g in gradients if g is not None)])
+        found = iter(summed)
+        return value, [None if gradient is None else next(found) for gradient in gradients]
 
     @property
     def current_lr(self) -> float:
@@ -228,21 +286,30 @@ class ReplayMethod(CalibratedLearner, ABC):
         epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
         return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
 
-    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """SGD over the classifier, and what the distiller learns with.
+    def configure_optimizers(self) -> Any:
+        """The classifier's optimizer, and the one that the distiller learns with.
 
-        An override is taken as it is: ``lr``, ``momentum`` and ``weight_decay`` are not set on its optimizer.
+        An override is taken as it is: ``lr``, ``momentum`` and ``weight_decay`` are not set on its optimizer, and its
+        schedulers are stepped after the epochs or steps that it asks for, through all tasks.
         """
         learned = set() if self.distiller is None else set(self.distiller.parameters())
         parameters = [p for p in self.parameters() if p.requires_grad and p not in learned]
-        sgd = torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        optimizers = [sgd, None if self.distiller is None else self.distiller.configure_optimizer()]
-        return [optimizer for optimizer in optimizers if optimizer is not None]
+        own: torch.optim.Optimizer
+        if self.build_optimizer is None:
+            own = torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        else:
+            own = self.build_optimizer(parameters)
+        learning = None if self.distiller is None else self.distiller.configure_optimizer()
+        optimizers = [own] if learning is None else [own, learning]
+        if self.schedule is None:
+            return optimizers
+        return optimizers, [{"scheduler": self.schedule.attach(own), "interval": self.lr_scheduler_interval}]
 
     @property
     def has_own_optimizer(self) -> bool:
-        """Whether :meth:`configure_optimizers` is overridden."""
-        return is_overridden("configure_optimizers", self, parent=ReplayMethod)
+        """Whether the optimizer or its schedule is not made of ``lr`` and the arguments after it."""
+        is_given = self.build_optimizer is not None or self.schedule is not None
+        return is_given or is_overridden("configure_optimizers", self, parent=ReplayMethod)
 
     def configure_callbacks(self) -> list[Callback]:
         """What the method cannot do without, unless the user brought their own. It is the first hook of all."""
@@ -261,7 +328,7 @@ class ReplayMethod(CalibratedLearner, ABC):
         super().setup(stage)
         if stage != "fit":
             return
-        self.memory = self.build_memory(seed=self.streams["memory"].initial_seed())
+        self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
             self.distiller.begin_fit(self)
 
@@ -274,11 +341,14 @@ class ReplayMethod(CalibratedLearner, ABC):
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         needed = (Forgetting, RandomState, ReservoirSampling)
-        optimizers = self.configure_optimizers()
+        configured = self.configure_optimizers()
+        optimizers = configured[0] if isinstance(configured, tuple) else configured
         check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, optimizers, needed)
 
     def _enter_task(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the task before
+        if self.schedule is not None:
+            self.schedule.restart(self.trainer)
         if self.distiller is not None:
             self.distiller.begin_task(self.is_seen_class)
         super()._enter_task(task)

@@ -44,7 +44,7 @@ class WholeBufferDistillation(PixelDistillation):
 
     def slots_to_learn(self) -> Tensor:
         """All that are filled."""
-        return torch.arange(len(self.memory))
+        return self.memory.slots
 
     def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
         """The task's data, and what the memory held of earlier tasks before the learning began."""

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from a_gem import AGEM
+from gss import GSS
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
+from mir import MIR
 from tiny import DropoutNet
 from torch import Tensor
 
@@ -48,7 +51,7 @@ METHODS = [
     for found in vars(ddn_lightning).values()
     if inspect.isclass(found) and issubclass(found, ReplayMethod) and not inspect.isabstract(found)
 ]
-METHODS += [SlowEnding, ControlledER]
+METHODS += [SlowEnding, ControlledER, MIR, GSS, AGEM]
 
 DISTILLERS = [
     found
@@ -73,7 +76,7 @@ COMBINATIONS += [
     )
     for method in METHODS
     for distiller in DISTILLERS
-    if method in vars(ddn_lightning).values() and method.memory_draws
+    if (method in vars(ddn_lightning).values() or method is MIR) and method.memory_draws
     if distiller is DataDistillNet or method is ddn_lightning.ER
 ]
 
@@ -81,7 +84,7 @@ COMBINATIONS += [
 # work at a task's end is the same however long it takes
 SHORT: dict[type[ReplayMethod], dict[str, Any]] = {
     ddn_lightning.BiC: {"correction_epochs": 4},
-    ddn_lightning.LoDM: {"matching_width": 8},
+    ddn_lightning.LoDM: {"memory": lambda: ddn_lightning.LowRankMemory(matching_width=8)},
     ddn_lightning.LUCIR: {"fine_tuning_epochs": 2},
     ddn_lightning.PixelDistillation: {"distillation_steps": 3},
 }
@@ -112,5 +115,6 @@ def build(
     distiller = distiller_class() if distiller_class else None
     sizes: dict[str, Any] = {"num_classes": 6, "buffer_size": 10, "replay_batch_size": 5}
     for base, short in SHORT.items():
-        sizes |= short if issubclass(method_class, base) else {}
+        chosen = short.items() if issubclass(method_class, base) else ()
+        sizes |= {name: value() if callable(value) else value for name, value in chosen}
     return method_class(backbone or DropoutNet(), distiller=distiller, **sizes, **arguments)

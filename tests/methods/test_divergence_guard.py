@@ -25,6 +25,7 @@ from ddn_lightning import (
     DivergenceError,
     LabelDistiller,
     LoDM,
+    LowRankMemory,
     Mnemonics,
     ReplayLoss,
     ReplayMethod,
@@ -142,10 +143,11 @@ def test_without_checkpoints_the_weights_are_looked_at_before_each_evaluation(
 
 def test_the_images_that_lodm_learns_are_watched(fit: Callable[..., ReplayMethod]) -> None:
     told = (
-        r"^the matching loss became (nan|inf) in task 1 at step \d+ with matching_lr 1e\+30: lower --model.matching_lr$"
+        r"^the matching loss became (nan|inf) in task 1 at step \d+ with memory.matching_lr 1e\+30: "
+        r"lower --model.memory.matching_lr$"
     )
     with pytest.raises(DivergenceError, match=told):
-        fit(lambda: build(LoDM, matching_lr=1e30))
+        fit(lambda: build(LoDM, memory=LowRankMemory(matching_lr=1e30)))
 
 
 def test_the_bias_correction_is_watched(fit: Callable[..., ReplayMethod]) -> None:

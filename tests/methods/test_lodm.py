@@ -25,7 +25,8 @@ def test_synthetic_images_are_rehearsed_within_the_budget(fit: Callable[..., Rep
             assert 0 < self.memory.image_units <= 12
 
     method = fit(
-        lambda: Watch(small_net(), num_classes=6, buffer_size=12, matching_width=4), TinySequence(batch_size=4)
+        lambda: Watch(small_net(), num_classes=6, buffer_size=12, memory=LowRankMemory(matching_width=4)),
+        TinySequence(batch_size=4),
     )
     assert rehearsed == set(range(6))
     assert len(method.memory) == 24  # two 8 x 8 images of rank 2 in the room of one
@@ -52,4 +53,4 @@ def test_a_memory_too_small_for_the_last_task_is_refused_before_the_first(fit: C
 @pytest.mark.parametrize("name", ["rank", "matching_lr", "matching_width", "matching_batch_size"])
 def test_errors_name_the_argument(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name} must be positive, got -1"):
-        LoDM(small_net(), num_classes=6, **{name: -1})  # type: ignore[arg-type]
+        LoDM(small_net(), num_classes=6, memory=LowRankMemory(**{name: -1}))  # type: ignore[arg-type]

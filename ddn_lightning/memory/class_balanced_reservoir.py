@@ -1,0 +1,53 @@
+"""Class-balanced reservoir: equally many samples of each class, each a uniform sample of its class."""
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.memory.exemplar_set import rank_in_class
+from ddn_lightning.memory.memory import Learner
+from ddn_lightning.memory.slot_buffer import SlotBuffer
+from ddn_lightning.samples import Samples
+
+
+class ClassBalancedReservoir(SlotBuffer):
+    """Keeps the classes in balance, however often each comes (as CBRS, Chrysakis and Moens, ICML 2020, does).
+
+    Every sample draws a key once. The memory holds the smallest keys of each class: first the smallest of every class,
+    then the second of every class, and so on until it is full. A class's room never grows, so what it holds is always a
+    uniform sample of all that was offered of it. Classes with fewer samples than their share leave the rest to others.
+
+    Args:
+        buffer_size: Number of slots; by default the method's ``buffer_size``.
+        seed: Seed of the generator behind :meth:`add` and :meth:`draw`.
+
+    Example:
+        >>> buffer = ClassBalancedReservoir(buffer_size=4)
+        >>> labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1])
+        >>> _ = buffer.add(Samples(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), labels))
+        >>> buffer.labels.bincount()
+        tensor([2, 2])
+    """
+
+    def clear(self) -> None:
+        """Forget all samples and their keys."""
+        super().clear()
+        self.policy = {"keys": torch.zeros(self.buffer_size, dtype=torch.float64)}
+
+    def choose(self, samples: Samples, learner: Learner | None) -> Tensor:
+        """Slots that are free, or whose samples are no longer among the first of their classes."""
+        keys = torch.rand(len(samples), generator=self.generator, dtype=torch.float64)
+        held, stored = self.slots, self.policy["keys"]
+        labels = torch.cat([self.labels.cpu(), samples.labels.cpu()])
+        all_keys = torch.cat([stored[held], keys])
+        order = all_keys.argsort()
+        place = torch.empty_like(order)
+        place[order] = rank_in_class(labels[order])  # 0 for the smallest key of a class
+        is_kept = torch.zeros(len(labels), dtype=torch.bool)
+        is_kept[(place + all_keys).argsort()[: self.buffer_size]] = True  # keys are below 1: they decide between equals
+        is_free = torch.ones(self.buffer_size, dtype=torch.bool)
+        is_free[held[is_kept[: len(held)]]] = False
+        slots = torch.full((len(samples),), -1)
+        new = is_kept[len(held) :]
+        slots[new] = is_free.nonzero().squeeze(1)[: int(new.sum())]
+        stored[slots[new]] = keys[new]
+        return slots

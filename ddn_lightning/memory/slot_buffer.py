@@ -1,0 +1,170 @@
+"""Slots that hold samples as they came, whatever the policy that fills them."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.devices import moved
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.memory.memory import Learner, Memory
+from ddn_lightning.samples import Samples
+
+HOST_FIELDS = ("tasks",)  # only ever used to select slots, which happens on the host
+
+
+class SlotBuffer(Memory):
+    """Stores whole samples. A policy, such as :class:`ReservoirBuffer`, says which slot each sample goes to.
+
+    Images stay as they came (``uint8``, not augmented) on the device of the first batch. Slots are chosen on the host
+    by a generator of the buffer's own, so that a device never has to be waited for and every rank chooses alike.
+
+    Args:
+        buffer_size: Number of slots; by default the method's ``buffer_size``.
+        seed: Seed of the generator behind :meth:`add` and :meth:`draw`.
+    """
+
+    def __init__(self, buffer_size: int | None = None, seed: int = 0) -> None:
+        super().__init__(buffer_size, seed)
+        self.clear()
+
+    @abstractmethod
+    def choose(self, samples: Samples, learner: Learner | None) -> Tensor:
+        """A slot for each sample of a batch, in its order, on the host; -1 leaves a sample out.
+
+        Where several go to one slot, the last of them stays.
+        """
+
+    def clear(self) -> None:
+        """Forget all samples."""
+        self.seen = 0
+        self.policy: dict[str, Tensor] = {}  # what a policy remembers, on the host; saved with the samples
+        self._filled = torch.empty(0, dtype=torch.long)
+        self._fields: dict[str, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def slots(self) -> Tensor:
+        """The filled slots."""
+        return self._filled
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of what the filled slots hold."""
+        return self[self.slots].labels if self._fields else torch.empty(0, dtype=torch.long)
+
+    def __getitem__(self, slots: Tensor) -> Samples:
+        """What the slots hold, with the slots noted down."""
+        on_device = moved(slots, self._device)
+        found = {name: field[slots if name in HOST_FIELDS else on_device] for name, field in self._fields.items()}
+        return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
+
+    def add(self, samples: Samples, learner: Learner | None = None) -> Tensor:
+        """Offer a batch, in its order.
+
+        Returns:
+            The slots that hold something new, ascending and on the host.
+        """
+        slots = self.choose(samples, learner)
+        self.seen += len(samples)
+        rows = (slots >= 0).nonzero().squeeze(1)
+        slots, order = slots[rows].sort(stable=True)
+        is_last_write = torch.ones_like(slots, dtype=torch.bool)
+        is_last_write[:-1] = slots[1:] != slots[:-1]  # writing a slot twice at once would be undefined
+        slots, rows = slots[is_last_write], rows[order][is_last_write]
+        self._write(slots, rows, samples)
+        self._filled = torch.unique(torch.cat([self._filled, slots]))
+        return slots
+
+    def slots_of(self, tasks: Iterable[int]) -> Tensor:
+        """The filled slots that hold samples of these tasks, ascending."""
+        if "tasks" not in self._fields:
+            raise ValueError("draw(tasks=...) needs a buffer whose samples carry their task")
+        is_eligible = torch.isin(self._fields["tasks"][self.slots], torch.tensor(list(tasks)))
+        return self.slots[is_eligible]
+
+    def overwrite_images(self, slots: Tensor, images: Tensor) -> None:
+        """Put other images into slots that are filled; everything else about them stays."""
+        self._fields["images"][moved(slots, self._device)] = images
+
+    def to(self, device: torch.device) -> None:
+        """Move the contents, as after loading a checkpoint."""
+        for name, field in self._fields.items():
+            if name not in HOST_FIELDS:
+                self._fields[name] = field.to(device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on as if never stopped; loads with ``weights_only=True``."""
+        contents = {name: field[moved(self.slots, field.device)].cpu() for name, field in self._fields.items()}
+        state = {"buffer_size": self.buffer_size, "seen": self.seen, "generator": self.generator.get_state()}
+        own = {"slots": self.slots.clone(), "policy": {name: value.clone() for name, value in self.policy.items()}}
+        return {**state, "contents": contents, **(own if self.policy else {})}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved buffer of the same size and policy."""
+        own = ("slots", "policy") if self.policy else ()
+        checks.mapping("memory", state, ("buffer_size", "seen", "generator", "contents", *own))
+        if state["buffer_size"] != self.buffer_size:
+            raise ConfigurationError(
+                f"buffer_size is {self.buffer_size}, but the checkpoint's memory has {state['buffer_size']} slots"
+            )
+        seen = checks.integer("memory/seen", state["seen"])
+        contents = checks.mapping("memory/contents", state["contents"], ("images", "labels") if seen else ())
+        filled = torch.arange(min(seen, self.buffer_size))
+        if self.policy:
+            filled = checks.tensor("memory/slots", state["slots"], torch.int64, (None,), 0, self.buffer_size - 1)
+            if len(torch.unique(filled)) != len(filled):
+                checks.refuse("memory/slots", "each slot once", filled.tolist())
+        held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
+        if any(number != len(filled) for number in held or [0]):
+            raise ConfigurationError(f"the checkpoint's memory holds {held} of the {seen} samples it has seen")
+        generator = checks.generator_state("memory/generator", state["generator"])
+        policy = self._checked_policy(state.get("policy", {}))
+        self.clear()
+        self.seen, self.policy, self._filled = seen, policy, filled
+        self.generator.set_state(generator.get_state())
+        for name, content in contents.items():
+            self._fields[name] = content.new_zeros((self.buffer_size, *content.shape[1:]))
+            self._fields[name][filled] = content
+
+    def _checked_policy(self, saved: dict[str, Any]) -> dict[str, Tensor]:
+        checks.mapping("memory/policy", saved, tuple(self.policy))
+        return {
+            name: checks.tensor(f"memory/policy/{name}", saved[name], own.dtype, own.shape).clone()
+            for name, own in self.policy.items()
+        }
+
+    def _write(self, slots: Tensor, rows: Tensor, samples: Samples) -> None:
+        incoming = {
+            "images": samples.images,
+            "labels": samples.labels,
+            "logits": samples.logits,
+            "tasks": samples.tasks,
+        }
+        given = {name: field for name, field in incoming.items() if field is not None}
+        if not self._fields:
+            self._fields = {name: f.new_zeros((self.buffer_size, *f.shape[1:])) for name, f in given.items()}
+        if given.keys() != self._fields.keys():
+            raise ValueError(f"this buffer stores {sorted(self._fields)}, got samples with {sorted(given)}")
+        self._widen_logits(given.get("logits"))
+        slots_on_device, rows_on_device = (moved(index, self._device) for index in (slots, rows))
+        for name, field in self._fields.items():
+            if name in HOST_FIELDS:
+                field[slots] = given[name][rows]
+            else:
+                field[slots_on_device] = given[name][rows_on_device].to(field.dtype)
+
+    def _widen_logits(self, incoming: Tensor | None) -> None:
+        """A run that is resumed in another precision brings logits of another type: keep the wider of both."""
+        if incoming is not None and incoming.dtype != self._fields["logits"].dtype:
+            wider = torch.promote_types(incoming.dtype, self._fields["logits"].dtype)
+            self._fields["logits"] = self._fields["logits"].to(wider)
+
+    @property
+    def _device(self) -> torch.device:
+        return self._fields["labels"].device
