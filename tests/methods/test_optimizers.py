@@ -1,0 +1,99 @@
+"""What the user configures is what runs: optimizer, schedule, clipping."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from every_method import build
+from lightning.pytorch import Callback
+from test_resume import assert_equal, outcome, sequence
+from tiny import TinySequence, quiet_trainer
+from torch.optim import SGD, AdamW
+from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
+
+from ddn_lightning import ER, ConfigurationError, ReplayMethod
+
+Fit = Callable[..., ReplayMethod]
+
+
+class Rates(Callback):
+    """The learning rate of each step, just before it is taken."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: torch.optim.Optimizer) -> None:
+        self.seen.append(round(optimizer.param_groups[0]["lr"], 6))
+
+
+def test_an_optimizer_by_argument_is_that_of_an_override(fit: Fit) -> None:
+    class ByHand(ER):
+        def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+            return [AdamW(self.parameters(), lr=0.002, weight_decay=0.1)]
+
+    given = fit(lambda: build(ER, optimizer=lambda p: AdamW(p, lr=0.002, weight_decay=0.1)), sequence())
+    by_hand = fit(lambda: build(ByHand), sequence())
+    plain = fit(lambda: build(ER), sequence())
+    assert isinstance(given.trainer.optimizers[0], AdamW)
+    assert_equal(outcome(given), outcome(by_hand))
+    assert not torch.equal(given.head.weight, plain.head.weight)
+
+
+@pytest.mark.parametrize(("interval", "expected"), [("step", [1.0, 0.5, 0.25, 0.125]), ("epoch", [1.0, 1.0, 0.5, 0.5])])
+def test_a_schedule_begins_anew_with_each_task(fit: Fit, interval: str, expected: list[float]) -> None:
+    rates = Rates()
+    data = TinySequence(epochs_per_task=2, batch_size=12)  # two batches an epoch, four a task
+    arguments = {"optimizer": lambda p: SGD(p, lr=1e-3), "lr_scheduler": lambda o: StepLR(o, 1, 0.5)}
+    fit(lambda: build(ER, lr_scheduler_interval=interval, **arguments), data, callbacks=[rates])
+    assert rates.seen == [round(1e-3 * rate, 6) for rate in expected] * 3
+
+
+def test_an_own_schedule_goes_on_through_the_tasks(fit: Fit) -> None:
+    class Decaying(ER):
+        def configure_optimizers(self) -> dict[str, Any]:
+            optimizer = SGD(self.parameters(), lr=1.0)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": StepLR(optimizer, 1, 0.5), "frequency": 2}}
+
+    rates = Rates()
+    fit(lambda: build(Decaying), TinySequence(epochs_per_task=2, batch_size=24), callbacks=[rates])
+    assert rates.seen == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]  # a batch an epoch, two epochs a task
+
+
+@pytest.mark.parametrize("batches", [3, 7])
+def test_adam_and_cosine_resume_exactly(fit: Fit, tmp_path: Path, batches: int) -> None:
+    def scheduled() -> ReplayMethod:
+        cosine = {"lr_scheduler": lambda o: CosineAnnealingLR(o, 6), "lr_scheduler_interval": "step"}
+        return build(ER, optimizer=lambda p: AdamW(p, lr=0.01), gradient_clip_val=0.5, **cosine)
+
+    whole = fit(scheduled, sequence())
+    stopped = fit(scheduled, sequence(), max_steps=batches)
+    stopped.trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+    torch.manual_seed(1)
+    resumed = scheduled()
+    quiet_trainer().fit(resumed, sequence(), ckpt_path=tmp_path / "stopped.ckpt", weights_only=True)
+    assert_equal(outcome(resumed), outcome(whole))
+
+
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_gradients_are_clipped_as_by_hand(fit: Fit, algorithm: str) -> None:
+    class ByHand(ER):
+        def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+            clip = torch.nn.utils.clip_grad_norm_ if algorithm == "norm" else torch.nn.utils.clip_grad_value_
+            clip(self.parameters(), 0.05)
+
+    clipped = fit(lambda: build(ER, gradient_clip_val=0.05, gradient_clip_algorithm=algorithm), sequence())
+    by_hand, plain = (fit(lambda kind=kind: build(kind), sequence()) for kind in (ByHand, ER))
+    assert torch.allclose(clipped.head.weight, by_hand.head.weight, atol=1e-7)
+    assert not torch.allclose(clipped.head.weight, plain.head.weight, atol=1e-3)
+
+
+def test_clipping_by_the_trainer_is_refused_with_what_to_do(fit: Fit) -> None:
+    with pytest.raises(ConfigurationError, match=r"by --model.gradient_clip_val 0.5$"):
+        fit(lambda: build(ER), sequence(), gradient_clip_val=0.5)
+
+
+def test_milestones_beside_an_own_schedule_are_refused(fit: Fit) -> None:
+    with pytest.raises(ConfigurationError, match="lr_milestones must be left out with one's own optimizer"):
+        fit(lambda: build(ER, lr_milestones=[1], lr_scheduler=lambda o: StepLR(o, 1)), sequence())
