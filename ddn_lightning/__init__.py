@@ -20,10 +20,9 @@ from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.data_distill_net import DataDistillNet
-from ddn_lightning.distill.fixed_labels import LabelSmoothing
+from ddn_lightning.distill.fixed_labels import LabelSmoothing, RandomLabels
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learned_labels import LearnedLabels
-from ddn_lightning.distill.random_labels import RandomLabels
 from ddn_lightning.errors import ConfigurationError, DivergenceError
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.low_rank_memory import LowRankMemory

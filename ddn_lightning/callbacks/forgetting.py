@@ -13,12 +13,12 @@ from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.logged_curves import batches_logged
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.devices import moved
+from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.evaluation import evaluating
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.metrics.prediction_table import PredictionTable
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.runs.files import replacing
+from ddn_lightning.runs.run_folder import LAST
 
 if TYPE_CHECKING:
     from ddn_lightning.methods.replay_method import ReplayMethod
-
-LAST = "last.ckpt"
 
 
 class SaveProgress(Checkpoint):

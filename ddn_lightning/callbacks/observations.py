@@ -10,7 +10,7 @@ from torch import Tensor
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import gather_shares, local_share
-from ddn_lightning.evaluation import evaluating
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.runs.observed import Observed
 

@@ -9,10 +9,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.held_samples import check_samples
-from ddn_lightning.checkpoint.progress import BATCHES
-from ddn_lightning.devices import moved
-from ddn_lightning.distributed import gather_shares, rank_and_world_size
+from ddn_lightning.checkpoint.checks import check_samples
+from ddn_lightning.checkpoint.loops import BATCHES
+from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:

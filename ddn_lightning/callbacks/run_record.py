@@ -1,8 +1,5 @@
 """What a run leaves behind: its configuration, its results as files, and a table on the screen."""
 
-import csv
-import io
-import json
 import shlex
 import sys
 import time
@@ -22,10 +19,10 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import DivergenceError
 from ddn_lightning.methods.replay_method import ReplayMethod
-from ddn_lightning.runs.config_changes import changes
+from ddn_lightning.runs.config import changes
 from ddn_lightning.runs.files import write_text
-from ddn_lightning.runs.recorded_run import CONFIG_FILE, RESULTS_FILE
-from ddn_lightning.runs.run_result import COMPLETE, DIVERGED, INCOMPLETE, read_divergence
+from ddn_lightning.runs.recorded_run import CONFIG_FILE
+from ddn_lightning.runs.results import COMPLETE, DIVERGED, INCOMPLETE, RESULTS_FILE, read_divergence, write_results
 
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 
@@ -121,12 +118,7 @@ class RunRecord(TaskCallback):
             "cpu_minutes": None if processor is None else round(processor / 60, 4),
         }
         results = {**outcome, **results_of(method, forgetting), **spent}
-        write_text(self.folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
-        table = io.StringIO()
-        writer = csv.writer(table)
-        writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(method.accuracy_matrix)))])
-        writer.writerows([number, *row] for number, row in enumerate(results["accuracy_matrix"], start=1))
-        write_text(self.folder / "accuracy_matrix.csv", table.getvalue())
+        write_results(self.folder, results)
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
         title = f"{type(method).__name__}{plugin} on {method.sequence.name}: accuracy (%) after each task"

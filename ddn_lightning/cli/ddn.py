@@ -17,9 +17,9 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from ddn_lightning.callbacks.stop_signals import Interrupted
 from ddn_lightning.cli.bench_command import bench
 from ddn_lightning.cli.compare_command import compare
-from ddn_lightning.cli.ddn_parser import DDNParser
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.lost_process import loss_of_a_process
+from ddn_lightning.cli.parser import DDNParser
 from ddn_lightning.cli.report_command import report
 from ddn_lightning.cli.reproduce_command import reproduce
 from ddn_lightning.data.task_sequence import TaskSequence

@@ -23,7 +23,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.last_checkpoint import LAST, SaveProgress
+from ddn_lightning.callbacks.last_checkpoint import SaveProgress
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.start_checks import TOO_FEW_VALUES, StartChecks, single_image
@@ -36,7 +36,7 @@ from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_
 from ddn_lightning.runs.curve_logger import CurveLogger
 from ddn_lightning.runs.files import check_writable, is_pipe
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
-from ddn_lightning.runs.run_folder import CHECKPOINTS, RunFolder
+from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
 
 ALL_DEVICES = -1
 NO_MEMORY = "can't allocate memory"  # what torch says on a CPU, by a RuntimeError

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.devices import moved
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
+from ddn_lightning.distributed import moved
 from ddn_lightning.samples import Samples
 
 if TYPE_CHECKING:

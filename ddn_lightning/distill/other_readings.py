@@ -16,7 +16,7 @@ from ddn_lightning.batch_statistics import measure
 from ddn_lightning.distill.data_distill_net import DataDistillNet, multilayer_perceptron
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead, LossOfParameters, Parameters
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
-from ddn_lightning.evaluation import evaluating
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 if TYPE_CHECKING:

@@ -7,13 +7,16 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.devices import moved
-from ddn_lightning.distributed import take_from_first_rank
+from ddn_lightning.distributed import moved, take_from_first_rank
 from ddn_lightning.errors import ConfigurationError, check_momentum, check_not_negative, check_positive
-from ddn_lightning.memory.distribution_matching import matching_loss, random_features, random_network
+from ddn_lightning.memory.distribution_matching import (
+    SiameseAugmentation,
+    matching_loss,
+    random_features,
+    random_network,
+)
 from ddn_lightning.memory.exemplar_set import rank_in_class
 from ddn_lightning.memory.memory import Memory
-from ddn_lightning.memory.siamese_augmentation import SiameseAugmentation
 from ddn_lightning.samples import Samples
 
 MEAN, DEVIATION = 127.5, 64.0  # grey levels, with which pixels are standardised: near enough for any data

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.devices import moved
+from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.samples import Samples

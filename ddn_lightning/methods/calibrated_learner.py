@@ -19,7 +19,7 @@ from ddn_lightning.batch_statistics import (
     measure,
 )
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.checkpoint.weights import check_buffers
+from ddn_lightning.checkpoint.training_state import check_buffers
 from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.callbacks.stage_progress import track
-from ddn_lightning.checkpoint.held_samples import check_samples
+from ddn_lightning.callbacks.task_progress_bar import track
+from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.evaluation import evaluating
 from ddn_lightning.memory.exemplar_set import ExemplarSet, herding
 from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples, concatenate
 
 

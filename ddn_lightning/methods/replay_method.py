@@ -15,7 +15,7 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves, is_logged
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
-from ddn_lightning.checkpoint.resumable import check_resumable
+from ddn_lightning.checkpoint.training_state import check_resumable
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import batch_norm_statistics, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive

@@ -11,18 +11,17 @@ from ddn_lightning.callbacks.forgetting import MATRICES
 from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.checks import described
-from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
-from ddn_lightning.checkpoint.loop_position import FORMAT, begin_next_epoch, settle
-from ddn_lightning.checkpoint.record import checked_clock, checked_record
-from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
+from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, settle
+from ddn_lightning.checkpoint.record import check_contents, checked_clock, checked_record, table_of_contents
+from ddn_lightning.checkpoint.training_state import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.evaluation import evaluating
 from ddn_lightning.methods.check_trainer import is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 

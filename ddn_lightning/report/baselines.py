@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.groups import TOLD, TOLD_APART, Difference, differences
-from ddn_lightning.report.paper_match import METHODS
+from ddn_lightning.report.paper import METHODS
 from ddn_lightning.report.seed_group import TEST_BED, SeedGroup
 
 Baselines = Mapping[SeedGroup, SeedGroup | None]

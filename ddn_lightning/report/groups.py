@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddn_lightning.report.statistic import Statistic, statistic
-from ddn_lightning.runs.recorded_run import RecordedRun, Results
+from ddn_lightning.runs.recorded_run import RecordedRun
+from ddn_lightning.runs.results import Results
 
 PLACES = ("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only")
 SHOWS = ("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps")

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import ddn_lightning
 from ddn_lightning.report.comparison import TITLES
 from ddn_lightning.report.groups import PLACES, SHOWS
-from ddn_lightning.report.paper_match import METHODS, PLUGINS
-from ddn_lightning.runs.recorded_run import RecordedRun, Results
+from ddn_lightning.report.paper import METHODS, PLUGINS
+from ddn_lightning.runs.recorded_run import RecordedRun
+from ddn_lightning.runs.results import Results
 
 Statistics = Literal["running", "calibrated"]
 STATISTICS: tuple[Statistics, ...] = ("running", "calibrated")

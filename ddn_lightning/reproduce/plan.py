@@ -11,7 +11,7 @@ from typing import Any
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
-from ddn_lightning.runs.safe_yaml import read_settings
+from ddn_lightning.runs.config import read_settings
 
 PAPER_RUNS = {"online": 10, "offline": 3}  # DDN paper, section 6.1
 DATA_FOLDER = "data"  # where the shipped configurations look for datasets

@@ -7,7 +7,7 @@ from rich.progress import Progress
 from tiny import TinySequence, small_net
 
 from ddn_lightning import LUCIR, TaskProgressBar
-from ddn_lightning.callbacks.stage_progress import track
+from ddn_lightning.callbacks.task_progress_bar import track
 
 
 def test_work_at_a_tasks_end_has_a_line_in_the_bar(

@@ -13,7 +13,7 @@ from tiny import TinySequence
 
 from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayLoss, ReplayMethod, Samples, cross_entropy
 from ddn_lightning.cli import main
-from ddn_lightning.distill.host_check import _tried_loss, check_host
+from ddn_lightning.distill.label_distiller import _tried_loss, check_host
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 A_GEM = """
