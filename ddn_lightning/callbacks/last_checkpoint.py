@@ -4,7 +4,6 @@ import io
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -15,11 +14,10 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
+from ddn_lightning.learner import Learner
+from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
 from ddn_lightning.runs.files import replacing
 from ddn_lightning.runs.run_folder import LAST
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class SaveProgress(Checkpoint):
@@ -62,7 +60,7 @@ class SaveProgress(Checkpoint):
         """Listen from as early as possible."""
         self._take_over_signals(trainer)
 
-    def on_train_start(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Start the clock, and listen: a resumed run has no sanity check."""
         self._saved_at = time.monotonic()
         self._take_over_signals(trainer)
@@ -82,7 +80,7 @@ class SaveProgress(Checkpoint):
         if stop_signal:
             raise Interrupted(stop_signal, self.path)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Save at a task's end, with its row of the accuracy matrix."""
         if not trainer.is_last_batch:
             return  # cut short by max_steps or an early stop: Lightning counts the epoch as done, and it is not
@@ -94,7 +92,7 @@ class SaveProgress(Checkpoint):
         if stop_signal:
             raise Interrupted(stop_signal, self.path)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Save what a run has made up for that had been stopped after its very last batch."""
         if self._was_done is not None and self._was_done != _done(trainer, pl_module):
             self._save(trainer)
@@ -112,7 +110,7 @@ class SaveProgress(Checkpoint):
         self._stop.listen()
         if trainer.received_sigterm:
             self._stop.note(signal.SIGTERM)
-            trainer._signal_connector.received_sigterm = False
+            forget_sigterm(trainer)
 
     def _agree(self, trainer: Trainer) -> tuple[bool, int]:
         """Whether a checkpoint is due, and the number of the signal to stop by, or 0: the same on all ranks."""
@@ -128,7 +126,7 @@ class SaveProgress(Checkpoint):
 
     def _save(self, trainer: Trainer) -> None:
         """Replace the checkpoint. Not by ``trainer.save_checkpoint``, which writes to the system's temporary folder."""
-        checkpoint = trainer._checkpoint_connector.dump_checkpoint()  # on all ranks: parts of it are gathered
+        checkpoint = dump_checkpoint(trainer)  # on all ranks: parts of it are gathered
         failure = ""
         if trainer.is_global_zero:
             content = io.BytesIO()  # torch does not say why it cannot write a file
@@ -145,6 +143,6 @@ class SaveProgress(Checkpoint):
         self._saved_at = time.monotonic()
 
 
-def _done(trainer: Trainer, method: "ReplayMethod") -> tuple[int, int]:
+def _done(trainer: Trainer, method: Learner) -> tuple[int, int]:
     """How far the work after batches has come: tasks ended, epochs evaluated."""
     return method.tasks_finished, Forgetting.of(trainer).epochs_evaluated

@@ -18,7 +18,7 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import DivergenceError
-from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.learner import Learner
 from ddn_lightning.runs.config import changes
 from ddn_lightning.runs.files import write_text
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
@@ -69,7 +69,7 @@ class RunRecord(TaskCallback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the results."""
-        if not trainer.is_global_zero or not isinstance(pl_module, ReplayMethod):
+        if not trainer.is_global_zero or not isinstance(pl_module, Learner):
             return
         is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
         if is_complete and not self.has_begun:
@@ -80,7 +80,7 @@ class RunRecord(TaskCallback):
         """Show the results, now that the progress bar is gone."""
         self._show()
 
-    def on_divergence(self, trainer: Trainer, method: ReplayMethod, reason: str) -> None:
+    def on_divergence(self, trainer: Trainer, method: Learner, reason: str) -> None:
         """Write what was measured before."""
         try:
             if trainer.is_global_zero:
@@ -109,7 +109,7 @@ class RunRecord(TaskCallback):
         except (yaml.YAMLError, AttributeError):
             checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
 
-    def _write(self, trainer: Trainer, method: ReplayMethod, status: str, reason: str | None = None) -> None:
+    def _write(self, trainer: Trainer, method: Learner, status: str, reason: str | None = None) -> None:
         forgetting = Forgetting.of(trainer)
         outcome = {"status": status, "reason": reason, "steps": trainer.global_step}
         processor = self._processor_seconds
@@ -156,7 +156,7 @@ class RunRecord(TaskCallback):
         return self._processor_before + now
 
 
-def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
+def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
     """A method's results as plain values; accuracies in percent, ``None`` where nothing was measured."""
     summary = dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy"))
     measured = {name: round(float(value), 4) for name, value in forgetting.summary(method.accuracy_matrix).items()}
@@ -180,7 +180,7 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
     }
 
 
-def _calibrated(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
+def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
     """The results with calibrated statistics, where they were measured besides the others."""
     if forgetting.statistics_of(method) != "both":
         return {}

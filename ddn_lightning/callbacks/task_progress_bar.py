@@ -7,7 +7,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.learner import Learner
 
 
 class TaskProgressBar(RichProgressBar):
@@ -35,12 +35,12 @@ class TaskProgressBar(RichProgressBar):
         """What stands to the right of the bar."""
         metrics = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)
-        if isinstance(pl_module, ReplayMethod) and pl_module.tasks_seen:
+        if isinstance(pl_module, Learner) and pl_module.tasks_seen:
             metrics = {"task": f"{pl_module.tasks_seen}/{pl_module.sequence.num_tasks}", **self._so_far, **metrics}
         return metrics
 
     def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if isinstance(pl_module, ReplayMethod):  # once per task, not per refresh: reading it waits for the device
+        if isinstance(pl_module, Learner):  # once per task, not per refresh: reading it waits for the device
             measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._so_far = {short: f"{float(measured[name]):.1f}" for short, name in names.items() if measured}

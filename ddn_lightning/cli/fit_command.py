@@ -18,7 +18,6 @@ from lightning.fabric.utilities.seed import max_seed_value
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
-from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
 from torch.multiprocessing.spawn import ProcessRaisedException
 
@@ -33,6 +32,7 @@ from ddn_lightning.cli.lost_process import mistake_in_a_process
 from ddn_lightning.cli.resume import last_checkpoint, logged_until, read_checkpoint
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
+from ddn_lightning.lightning_internals import is_restoring, kill_processes_of
 from ddn_lightning.runs.curve_logger import CurveLogger
 from ddn_lightning.runs.files import check_writable, is_pipe
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
@@ -40,7 +40,6 @@ from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
 
 ALL_DEVICES = -1
 NO_MEMORY = "can't allocate memory"  # what torch says on a CPU, by a RuntimeError
-RESTORING = ("_restore_modules_and_callbacks", "restore_training_state")  # Lightning's functions that do
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
 
 
@@ -158,10 +157,9 @@ class DDNCommand(LightningCLI):
 
     def fit(self, **kwargs: Any) -> None:
         """Train the whole sequence."""
-        launcher = self.trainer.strategy.launcher
+        kill = kill_processes_of(self.trainer)
         path = Path() if self.folder is None else self.folder.path
-        is_parent = isinstance(launcher, _MultiProcessingLauncher)
-        signals = passing_on(launcher.kill, path / CHECKPOINTS / LAST) if launcher and is_parent else nullcontext()
+        signals = nullcontext() if kill is None else passing_on(kill, path / CHECKPOINTS / LAST)
         try:
             with self._no_folder_for_nothing(), self._refusals_named(), signals:
                 self.trainer.fit(**kwargs)
@@ -230,7 +228,7 @@ class DDNCommand(LightningCLI):
             return mistake
         frames = [frame for frame, _ in walk_tb(error.__traceback__)]
         has_begun = self.record is not None and self.record.has_begun
-        if any(frame.f_code.co_name in RESTORING for frame in frames):
+        if is_restoring(error):
             return self._misfit(error)
         if isinstance(error, ConfigurationError):
             return None

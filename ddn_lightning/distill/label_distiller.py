@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +11,12 @@ from torch.nn import functional
 
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.learner import Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
-
 DRAWS = "distiller"  # the random stream of what a distiller draws to learn by
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class LabelDistiller(nn.Module, ABC):
@@ -76,10 +72,10 @@ class LabelDistiller(nn.Module, ABC):
         """The optimizer of what is learned, if anything is."""
         return None
 
-    def before_step(self, method: "ReplayMethod", current: Samples) -> None:
+    def before_step(self, method: Learner, current: Samples) -> None:
         """Learn from the incoming batch, augmented, that the classifier has not yet stepped on."""
 
-    def update(self, method: "ReplayMethod", current: Samples) -> None:
+    def update(self, method: Learner, current: Samples) -> None:
         """Learn better labels, right after the classifier's step.
 
         Args:
@@ -87,11 +83,11 @@ class LabelDistiller(nn.Module, ABC):
             current: Its incoming batch, augmented.
         """
 
-    def begin_fit(self, method: "ReplayMethod") -> None:
+    def begin_fit(self, method: Learner) -> None:
         """Training starts, with an empty memory."""
         self.streams = method.streams
 
-    def check(self, method: "ReplayMethod") -> None:
+    def check(self, method: Learner) -> None:
         """Refuse a method that it cannot work with. Training is about to start, and the optimizers are there."""
         check_host(method)
 
@@ -105,7 +101,7 @@ class LabelDistiller(nn.Module, ABC):
     def forget(self, slots: Tensor) -> None:
         """These slots of the memory hold other samples now."""
 
-    def add_to(self, loss: "ReplayLoss", method: "ReplayMethod", memory: list[Samples]) -> "ReplayLoss":
+    def add_to(self, loss: ReplayLoss, method: Learner, memory: list[Samples]) -> ReplayLoss:
         """The method's loss with the soft-label term, where it applies (Eq. 7)."""
         if not memory:
             return loss
@@ -148,7 +144,7 @@ def soft_cross_entropy(logits: Tensor, samples: Samples, labels: Tensor) -> Tens
     return samples.mean(-(labels * logits.log_softmax(dim=1)).sum(dim=1))
 
 
-def rehearsed_logits(method: "ReplayMethod", loss: ReplayLoss) -> Tensor:
+def rehearsed_logits(method: Learner, loss: ReplayLoss) -> Tensor:
     """The outputs for what is replayed. Refuses a method whose loss has no labels of memory to soften.
 
     Args:
@@ -163,7 +159,7 @@ def rehearsed_logits(method: "ReplayMethod", loss: ReplayLoss) -> Tensor:
     return loss.memory_logits
 
 
-def check_host(method: "ReplayMethod") -> None:
+def check_host(method: Learner) -> None:
     """Refuse such a method before it has trained, though it may replay in later tasks only.
 
     Its loss is tried out on a copy that is thrown away, in evaluation mode, with two training samples as the incoming
@@ -182,7 +178,7 @@ def check_host(method: "ReplayMethod") -> None:
     rehearsed_logits(method, loss)
 
 
-def _tried_loss(method: "ReplayMethod") -> ReplayLoss:
+def _tried_loss(method: Learner) -> ReplayLoss:
     trial = copy.deepcopy(method).eval()
     trial.trainer = method.trainer
     trial.task = max(method.task, method.replay_from_task)

@@ -1,7 +1,7 @@
 """Learned labels: a row of logits for each slot of the memory, without any network."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,8 @@ from torch import Tensor, nn
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.distributed import moved
+from ddn_lightning.learner import Learner
 from ddn_lightning.samples import Samples
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class LearnedLabels(BilevelDistiller):
@@ -36,7 +34,7 @@ class LearnedLabels(BilevelDistiller):
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
 
-    def begin_fit(self, method: "ReplayMethod") -> None:
+    def begin_fit(self, method: Learner) -> None:
         """No slot holds anything yet."""
         super().begin_fit(method)
         nn.init.zeros_(self.rows)

@@ -1,6 +1,6 @@
 """A task learner whose BatchNorm statistics may be those of its memory, and who decides which batches move them."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
@@ -19,10 +19,9 @@ from ddn_lightning.batch_statistics import (
     measure,
 )
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.checkpoint.training_state import check_buffers
+from ddn_lightning.checkpoint.weights import check_buffers
 from ddn_lightning.distributed import take_from_first_rank
-from ddn_lightning.memory.exemplar_set import ExemplarSet
-from ddn_lightning.memory.memory import Memory
+from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.methods.task_learner import CHECKPOINT_KEY, TaskLearner
 from ddn_lightning.samples import Samples
 
@@ -60,11 +59,6 @@ class CalibratedLearner(TaskLearner, ABC):
         self.is_replaying = False  # whether memory takes part in the current step
         self.running_buffers: Buffers | None = None  # those of training, while the calibrated ones are in their place
         self._at_rest: set[str] = set()
-
-    @property
-    @abstractmethod
-    def kept(self) -> Memory | ExemplarSet | None:
-        """Where samples of tasks that have ended are kept, if anywhere."""
 
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
         """Logits of a batch in the loss, which moves the running statistics if it is to.
@@ -198,7 +192,7 @@ class CalibratedLearner(TaskLearner, ABC):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the calibrated statistics of a checkpoint, unless it is to train on from."""
         super().on_load_checkpoint(checkpoint)
-        is_fit = self._trainer is not None and self.trainer.state.fn == "fit"
+        is_fit = has_trainer(self) and self.trainer.state.fn == "fit"
         if CALIBRATED not in checkpoint[CHECKPOINT_KEY] or is_fit:
             return
         buffers = check_buffers(CALIBRATED, checkpoint[CHECKPOINT_KEY][CALIBRATED], dict(self.named_buffers()))
