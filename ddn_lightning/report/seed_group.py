@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import ddn_lightning
+from ddn_lightning import methods
 from ddn_lightning.report.comparison import TITLES
 from ddn_lightning.report.groups import PLACES, SHOWS
 from ddn_lightning.report.paper import METHODS, PLUGINS
@@ -101,7 +101,7 @@ def _measure(results: Results | None, name: Literal["acc", "fm"], statistics: St
 
 def _defaults(method: str) -> dict[str, Any]:
     """What a method's arguments are if nobody says otherwise; nothing is known of a user's own."""
-    found = getattr(ddn_lightning, method, None)
+    found = getattr(methods, method, None)
     if not isinstance(found, type):
         return {}
     constructors = [vars(one)["__init__"] for one in reversed(found.mro()) if "__init__" in vars(one)]
