@@ -5,6 +5,7 @@ from importlib.metadata import version
 from ddn_lightning.callbacks import (
     DistillNetSnapshot,
     Forgetting,
+    LastCheckpoint,
     LoggedCurves,
     Observations,
     RandomState,
@@ -83,6 +84,7 @@ __all__ = [
     "Joint",
     "LabelDistiller",
     "LabelSmoothing",
+    "LastCheckpoint",
     "LearnedLabels",
     "Learner",
     "LoDM",

@@ -31,7 +31,7 @@ class LabelSource(Protocol):
     def snapshot(self) -> None:
         """A task has ended."""
 
-    def forget(self, slots: Tensor) -> None:
+    def reset_slots(self, slots: Tensor) -> None:
         """These slots of the memory hold other samples now."""
 
 
@@ -73,7 +73,7 @@ class Learner(LightningModule, ABC):
 
     @property
     @abstractmethod
-    def kept(self) -> Memory | ExemplarSet | None:
+    def stored_samples(self) -> Memory | ExemplarSet | None:
         """Where samples of tasks that have ended are kept, if anywhere."""
 
     @property

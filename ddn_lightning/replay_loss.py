@@ -16,8 +16,8 @@ class ReplayLoss:
         rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
         memory_logits: The outputs that ``rehearsal`` was computed from, for the last draw from memory.
         rehearsal_weight: What ``rehearsal`` is of the mean cross-entropy, so that soft labels can take its place.
-        further: More terms, each on a batch of its own. They are computed once the rest is differentiated, so that
-            their graphs take no memory beside it.
+        deferred_terms: More terms, each on a batch of its own. They are computed once the rest is differentiated, so
+            that their graphs take no memory beside it.
     """
 
     other: Tensor
@@ -25,13 +25,13 @@ class ReplayLoss:
     rehearsal: Tensor | None = None
     memory_logits: Tensor | None = None
     rehearsal_weight: float = 1.0
-    further: tuple[Callable[[], Tensor], ...] = ()
+    deferred_terms: tuple[Callable[[], Tensor], ...] = ()
 
     @property
     def total(self) -> Tensor:
-        """The sum of all terms but the further ones."""
+        """The sum of all terms but the deferred ones."""
         return self.other if self.rehearsal is None else self.other + self.rehearsal
 
     def with_term(self, term: Callable[[], Tensor]) -> "ReplayLoss":
-        """The loss with one more of the further terms."""
-        return replace(self, further=(*self.further, term))
+        """The loss with one more deferred term."""
+        return replace(self, deferred_terms=(*self.deferred_terms, term))

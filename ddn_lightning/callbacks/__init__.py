@@ -2,7 +2,7 @@
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.last_checkpoint import SaveProgress
+from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint, SaveProgress
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.random_state import RandomState
@@ -13,6 +13,7 @@ from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 __all__ = [
     "DistillNetSnapshot",
     "Forgetting",
+    "LastCheckpoint",
     "LoggedCurves",
     "Observations",
     "RandomState",

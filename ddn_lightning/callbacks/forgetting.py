@@ -167,11 +167,11 @@ class Forgetting(TaskCallback):
     ) -> None:
         """Make up for an evaluation within the task that a resume has skipped."""
         if batch_idx == 0 and pl_module.sequence.current_task == pl_module.task:
-            self._make_up(trainer, pl_module)
+            self._run_missed_evaluation(trainer, pl_module)
 
     def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Make up for the evaluation of the task's end, if a resume has skipped it."""
-        self._make_up(trainer, method)
+        self._run_missed_evaluation(trainer, method)
 
     def state_dict(self) -> dict[str, Any]:
         """Which evaluations are done, and how."""
@@ -219,7 +219,7 @@ class Forgetting(TaskCallback):
             reason = method.obstacle_to_calibration
             print(f"note: statistics={self.statistics} has no effect: {reason}", file=sys.stderr)
 
-    def _make_up(self, trainer: Trainer, method: Learner) -> None:
+    def _run_missed_evaluation(self, trainer: Trainer, method: Learner) -> None:
         """Do the evaluation that Lightning leaves out when it resumes from a checkpoint on an epoch's last batch."""
         limit = trainer.limit_val_batches
         every = method.sequence.evaluate_every_n_epochs

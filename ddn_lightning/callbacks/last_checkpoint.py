@@ -16,11 +16,12 @@ from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
-from ddn_lightning.runs.files import replacing
+from ddn_lightning.notes import note_once
+from ddn_lightning.runs.files import atomic_write
 from ddn_lightning.runs.run_folder import LAST
 
 
-class SaveProgress(Checkpoint):
+class LastCheckpoint(Checkpoint):
     """Keeps ``last.ckpt`` up to date: every few minutes, at each task's end, and when the run is asked to stop.
 
     The file is replaced as a whole, so there is always one to go on from. On Ctrl-C, SIGTERM or SIGUSR1 the batch is
@@ -32,7 +33,7 @@ class SaveProgress(Checkpoint):
         every_n_minutes: Minutes between two checkpoints within a task; 0 saves after every batch.
 
     Example:
-        >>> trainer = Trainer(callbacks=[SaveProgress("checkpoints")])  # doctest: +SKIP
+        >>> trainer = Trainer(callbacks=[LastCheckpoint("checkpoints")])  # doctest: +SKIP
         >>> trainer.fit(method, data, ckpt_path="checkpoints/last.ckpt")  # to go on  # doctest: +SKIP
     """
 
@@ -53,7 +54,7 @@ class SaveProgress(Checkpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Agree on the folder, which the first rank chose."""
         if not hasattr(type(pl_module), "sequence"):
-            raise ConfigurationError(f"SaveProgress needs a method such as ER, got {type(pl_module).__name__}")
+            raise ConfigurationError(f"LastCheckpoint needs a method such as ER, got {type(pl_module).__name__}")
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -132,7 +133,7 @@ class SaveProgress(Checkpoint):
             content = io.BytesIO()  # torch does not say why it cannot write a file
             torch.save(checkpoint, content)
             try:
-                with replacing(self.path) as partial:
+                with atomic_write(self.path) as partial:
                     partial.write_bytes(content.getbuffer())
             except OSError as error:
                 before = "the one before is intact" if self.path.exists() else "there is none yet"
@@ -141,6 +142,14 @@ class SaveProgress(Checkpoint):
             raise SavingError(failure)
         self.best_model_path = str(self.path)
         self._saved_at = time.monotonic()
+
+
+class SaveProgress(LastCheckpoint):
+    """The name of :class:`LastCheckpoint` in version 0.1."""
+
+    def __init__(self, folder: str | Path = "checkpoints", every_n_minutes: float = 10.0) -> None:
+        note_once("SaveProgress is called LastCheckpoint now; the old name will go with version 0.3")
+        super().__init__(folder, every_n_minutes)
 
 
 def _done(trainer: Trainer, method: Learner) -> tuple[int, int]:

@@ -42,13 +42,13 @@ class Observations(TaskCallback):
 
     def on_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Look at the memory."""
-        if not method.kept:
+        if not method.stored_samples:
             return
-        labels = method.kept.labels.cpu()
+        labels = method.stored_samples.labels.cpu()
         self._count(labels, task)
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
-        found = method.kept[slots[shown]]
+        found = method.stored_samples[slots[shown]]
         self._note(sample_images=found.images.cpu(), sample_labels=found.labels.cpu())
         if method.distiller is not None:
             self._look_at_labels(method, task, slots, shown)

@@ -48,7 +48,7 @@ class ReservoirSampling(Callback):
         if memory.loss is not None:
             self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:
-            self.method.distiller.forget(slots)
+            self.method.distiller.reset_slots(slots)
 
     def state_dict(self) -> dict[str, Any]:
         """The memory."""

@@ -175,7 +175,7 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
         "dataset": method.sequence.name,
         "class_names": getattr(method.sequence, "class_names", None),
         "data": method.sequence.data_record().as_plain(),
-        "buffer_size": 0 if method.kept is None else method.kept.buffer_size,
+        "buffer_size": 0 if method.stored_samples is None else method.stored_samples.buffer_size,
         "versions": {package: version(package) for package in PACKAGES},
     }
 

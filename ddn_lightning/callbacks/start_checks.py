@@ -21,8 +21,8 @@ class StartChecks(Callback):
         """Look at the memory and at the batches of the first epoch; those of later ones may depend on exemplars."""
         if not isinstance(pl_module, Learner):
             return
-        if isinstance(pl_module.kept, Memory):
-            _check_room(pl_module.kept.buffer_size, pl_module.sequence.test_set.images.shape[1:], pl_module.device)
+        if isinstance(memory := pl_module.stored_samples, Memory):
+            _check_room(memory.buffer_size, pl_module.sequence.test_set.images.shape[1:], pl_module.device)
         if _smallest_share(trainer, pl_module) <= 1:
             _check_single_image(pl_module)
 

@@ -68,7 +68,7 @@ def main(args: list[str] | None = None) -> int:
     except SIGTERMException:  # before there was anything to save
         return 128 + signal.SIGTERM
     except Interrupted as stop:
-        return _say_how_to_go_on(stop, arguments)
+        return _print_resume_command(stop, arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -143,7 +143,7 @@ def _say_what_diverged(error: DivergenceError) -> int:
     return DIVERGED
 
 
-def _say_how_to_go_on(stop: Interrupted, args: list[str]) -> int:
+def _print_resume_command(stop: Interrupted, args: list[str]) -> int:
     """The command that continues, and the exit code: not zero, as there is more to do."""
     if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
         return 0  # the first rank tells; Lightning would take this one for crashed and kill it

@@ -22,7 +22,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.last_checkpoint import SaveProgress
+from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.start_checks import TOO_FEW_VALUES, StartChecks, single_image
@@ -136,13 +136,13 @@ class DDNCommand(LightningCLI):
             self.record = RunRecord(self.folder.path, self._config_as_yaml())
             callbacks += [self.record, Observations(), RunFigures(self.folder.path)]
             if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
-                callbacks.append(SaveProgress(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
+                callbacks.append(LastCheckpoint(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
             kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)
         if config.trainer.logger in (None, True):
             is_logged = self.folder is not None and not config.trainer.barebones
             kwargs["logger"] = self._loggers(self.folder) if self.folder and is_logged else False
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
-        with self._no_folder_for_nothing(), self._refusals_named():
+        with self._remove_folder_on_early_failure(), self._as_configuration_error():
             return super().instantiate_trainer(**kwargs)
 
     def _measuring(self, config: Any) -> list[Callback]:
@@ -161,7 +161,7 @@ class DDNCommand(LightningCLI):
         path = Path() if self.folder is None else self.folder.path
         signals = nullcontext() if kill is None else passing_on(kill, path / CHECKPOINTS / LAST)
         try:
-            with self._no_folder_for_nothing(), self._refusals_named(), signals:
+            with self._remove_folder_on_early_failure(), self._as_configuration_error(), signals:
                 self.trainer.fit(**kwargs)
         except Interrupted as stop:
             stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
@@ -183,12 +183,12 @@ class DDNCommand(LightningCLI):
 
     def validate(self, **kwargs: Any) -> None:
         """Measure on the tasks seen."""
-        with self._refusals_named():
+        with self._as_configuration_error():
             self.trainer.validate(**kwargs)
 
     def test(self, **kwargs: Any) -> None:
         """Measure on all tasks."""
-        with self._refusals_named():
+        with self._as_configuration_error():
             self.trainer.test(**kwargs)
 
     def _check_num_classes(self) -> None:
@@ -199,7 +199,7 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"model.num_classes must be left out, or be the {found} of {data}, got {given}")
 
     @contextmanager
-    def _no_folder_for_nothing(self) -> Iterator[None]:
+    def _remove_folder_on_early_failure(self) -> Iterator[None]:
         """Remove the new run folder again if training fails before it has begun."""
         try:
             yield
@@ -210,7 +210,7 @@ class DDNCommand(LightningCLI):
             raise
 
     @contextmanager
-    def _refusals_named(self) -> Iterator[None]:
+    def _as_configuration_error(self) -> Iterator[None]:
         """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
         try:
             yield

@@ -98,7 +98,7 @@ class LabelDistiller(nn.Module, ABC):
     def snapshot(self) -> None:
         """A task has ended."""
 
-    def forget(self, slots: Tensor) -> None:
+    def reset_slots(self, slots: Tensor) -> None:
         """These slots of the memory hold other samples now."""
 
     def add_to(self, loss: ReplayLoss, method: Learner, memory: list[Samples]) -> ReplayLoss:

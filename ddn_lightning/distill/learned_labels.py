@@ -50,11 +50,11 @@ class LearnedLabels(BilevelDistiller):
         self.optimizer = RowAdam([self.rows], self.lr)
         return self.optimizer
 
-    def forget(self, slots: Tensor) -> None:
+    def reset_slots(self, slots: Tensor) -> None:
         """Start the rows of these slots anew."""
         with torch.no_grad():
             self.rows[moved(slots, self.rows.device)] = 0
-        self.optimizer.forget(slots)
+        self.optimizer.reset_rows(slots)
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -100,8 +100,8 @@ class RowAdam(torch.optim.Optimizer):
                 root = (state["square"] / (1 - second**steps)).sqrt() + group["eps"]
                 rows.sub_(torch.where(is_moved, group["lr"] * mean / root, 0))
 
-    def forget(self, slots: Tensor) -> None:
+    def reset_rows(self, rows: Tensor) -> None:
         """Start the moments of these rows anew."""
         for state in self.state.values():
             for moment in state.values():
-                moment[moved(slots, moment.device)] = 0
+                moment[moved(rows, moment.device)] = 0

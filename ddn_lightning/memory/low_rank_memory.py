@@ -123,7 +123,7 @@ class LowRankMemory(Memory):
         """Make room for classes not met before, and take matching steps. No slot changes its class."""
         assert samples.tasks is not None
         labels = samples.labels.cpu()
-        self._meet(samples, labels)
+        self._register_classes(samples, labels)
         if (task := int(samples.tasks.max())) != self.task:
             self.task, self.steps_taken = task, 0
         real = (samples.images.float() - MEAN) / DEVIATION
@@ -188,7 +188,7 @@ class LowRankMemory(Memory):
         for name in ("labels", "tasks"):
             checks.tensor(f"{part}/{name}", contents[name], torch.int64, left.shape[:1], least=0)
 
-    def _meet(self, samples: Samples, labels: Tensor) -> None:
+    def _register_classes(self, samples: Samples, labels: Tensor) -> None:
         """Share the memory among all classes, those of a batch included."""
         assert samples.tasks is not None
         known = self.labels

@@ -81,7 +81,7 @@ class CalibratedLearner(TaskLearner, ABC):
         """Why there is nothing to calibrate, or nothing to calibrate with."""
         if not layers_with_statistics(self.backbone) and not layers_with_statistics(self.head):
             return f"{type(self.backbone).__name__} has no BatchNorm"
-        return f"{type(self).__name__} keeps no samples" if self.kept is None else None
+        return f"{type(self).__name__} keeps no samples" if self.stored_samples is None else None
 
     def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
         """All that is different when the statistics are those of the stored samples; empty if there are not two.
@@ -95,8 +95,8 @@ class CalibratedLearner(TaskLearner, ABC):
         self._note_layers_at_rest()
         if self.obstacle_to_calibration or len(slots := self.calibration_slots()) < 2:
             return {}
-        assert self.kept is not None
-        labels = self.kept.labels.cpu()[slots]
+        assert self.stored_samples is not None
+        labels = self.stored_samples.labels.cpu()[slots]
         chosen = (slots[batch] for batch in even_batches(labels, batch_size, class_balanced))
         batches = map(self._stored_images, chosen)
         context = self.trainer.precision_plugin.val_step_context()
@@ -107,12 +107,12 @@ class CalibratedLearner(TaskLearner, ABC):
 
     def calibration_slots(self) -> Tensor:
         """Which stored samples calibrated statistics are those of, on the host: all."""
-        return torch.arange(0 if self.kept is None else len(self.kept))
+        return torch.arange(0 if self.stored_samples is None else len(self.stored_samples))
 
     def _stored_images(self, slots: Tensor) -> Tensor:
-        assert self.kept is not None
+        assert self.stored_samples is not None
         assert self.transform is not None
-        return self.transform(self.kept[slots].images.to(self.device)).to(self.dtype)
+        return self.transform(self.stored_samples[slots].images.to(self.device)).to(self.dtype)
 
     @contextmanager
     def calibrated(self, buffers: Buffers) -> Iterator[None]:

@@ -47,7 +47,7 @@ class ExemplarMethod(ReplayMethod):
         self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
 
     @property
-    def kept(self) -> ExemplarSet:
+    def stored_samples(self) -> ExemplarSet:
         """The exemplars."""
         return self.exemplars
 

@@ -118,7 +118,7 @@ class ReplayMethod(CalibratedLearner, ABC):
         return ReservoirBuffer(self.buffer_size, seed)
 
     @property
-    def kept(self) -> Memory | ExemplarSet | None:
+    def stored_samples(self) -> Memory | ExemplarSet | None:
         """Where samples of tasks that have ended are kept, if anywhere."""
         return self.memory if self.memory_draws else None
 
@@ -208,7 +208,7 @@ class ReplayMethod(CalibratedLearner, ABC):
             optimizer.param_groups[0].update(given)  # any further group is a callback's
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
-        value, gradients = gradient_of_sum([lambda: loss.total, *loss.further], parameters)
+        value, gradients = gradient_of_sum([lambda: loss.total, *loss.deferred_terms], parameters)
         used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         statistics = batch_norm_statistics(self)
         value, *summed = sum_across_ranks([value, *(g for _, g in used), *statistics])

@@ -211,7 +211,7 @@ class TaskLearner(DivergenceGuard):
             "method": type(self).__name__,
             "num_classes": self.num_classes,
             "streams": self.streams.state_dict(),
-            "sequence": self.sequence.record(),
+            "sequence": self.sequence.resume_state(),
         }
         checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # of what a fit goes on from
 
@@ -224,7 +224,7 @@ class TaskLearner(DivergenceGuard):
         is_fit = self.trainer.state.fn == "fit"
         if is_fit:
             check_contents(checkpoint, record.get("contents", {}))  # those of format 1 have none
-        self.sequence.go_on_from(record["sequence"])
+        self.sequence.resume_from(record["sequence"])
         check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
         if is_fit:
             self._check_training_state(checkpoint, record["format"])

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.groups import TOLD, TOLD_APART, Difference, differences
+from ddn_lightning.report.groups import COLUMN_KEYS, COMPARED_PREFIXES, Difference, differences
 from ddn_lightning.report.paper import METHODS
 from ddn_lightning.report.seed_group import TEST_BED, SeedGroup
 
@@ -58,7 +58,11 @@ def names_of(groups: Sequence[SeedGroup]) -> dict[SeedGroup, str]:
     """A name for each group: the method, and the settings that are not those of its plain form."""
     baselines = baselines_of(groups)
     settings = [
-        {key: value for key, value in group.first.config.items() if key.startswith(TOLD_APART) and key not in TOLD}
+        {
+            key: value
+            for key, value in group.first.config.items()
+            if key.startswith(COMPARED_PREFIXES) and key not in COLUMN_KEYS
+        }
         for group in groups
     ]
     varied = [one for one in differences(settings) if len({value for value in one.values if value}) > 1]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ddn_lightning import methods
 from ddn_lightning.report.comparison import TITLES
-from ddn_lightning.report.groups import PLACES, SHOWS
+from ddn_lightning.report.groups import DISPLAY_KEYS, IDENTITY_KEYS
 from ddn_lightning.report.paper import METHODS, PLUGINS
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
@@ -58,7 +58,7 @@ class SeedGroup:
     @cached_property
     def test_bed(self) -> str:
         """What groups must have in common to be compared."""
-        ignored = (*PLACES, *SHOWS)
+        ignored = (*IDENTITY_KEYS, *DISPLAY_KEYS)
         settings = {k: v for k, v in self.first.config.items() if k.startswith(TEST_BED) and k not in ignored}
         known = {key: value for key, value in settings.items() if value is not None}
         sizes = [self.results.dataset, self.results.buffer_size, len(self.results.matrix)]
