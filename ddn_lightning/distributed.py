@@ -1,13 +1,16 @@
-"""What several devices need to act as one. On one device every function here is the identity.
+"""What several devices need to act as one, and copies between the host and a device.
 
-A global batch is dealt out like cards: rank r of R takes the samples ``[r::R]``. Everything random is drawn for the
-global batch, by generators that agree on all ranks, and dealt out the same way.
+On one device every function here is the identity. A global batch is dealt out like cards: rank r of R takes the samples
+``[r::R]``. Everything random is drawn for the global batch, by generators that agree on all ranks, and dealt out the
+same way.
 """
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, distributed, nn
+
+BLOCKING = ("cpu", "mps")  # as Lightning has it: on the host numbers must have arrived, and on a Mac torch has a race
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -70,3 +73,15 @@ def average_batch_norm(module: nn.Module) -> None:
     if statistics := batch_norm_statistics(module):
         for statistic, total in zip(statistics, sum_across_ranks(statistics), strict=True):
             statistic.copy_(total / world_size)
+
+
+def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device, where nobody waits for it; itself if it is there already.
+
+    A plain ``tensor.to(device)`` waits until the device is done with everything that it was given before. With
+    ``non_blocking=True`` it does not, but on the way to the host that would hand out numbers not yet there.
+
+    >>> moved(torch.tensor([1, 2]), "cpu")
+    tensor([1, 2])
+    """
+    return tensor.to(device, non_blocking=torch.device(device).type not in BLOCKING)

@@ -1,9 +1,10 @@
-"""One optimizer step by several devices as if they were one."""
+"""One optimizer step by several devices as if they were one, and evaluation mode for a while."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ddn_lightning.distributed import sum_across_ranks
 
@@ -42,3 +43,19 @@ def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
         parameter.grad = gradient
     optimizer.step()
     return value
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode without gradients; afterwards each part is in the mode it was in.
+
+    Calling ``train()`` instead would also wake up the layers that a user has put to evaluation mode for good.
+    """
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode

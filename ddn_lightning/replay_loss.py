@@ -18,8 +18,8 @@ class ReplayLoss:
         rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
         memory_logits: The outputs that ``rehearsal`` was computed from.
         rehearsal_weight: Coefficient of the mean cross-entropy in ``rehearsal``, so that soft labels can replace it.
-        further: More terms, each on a batch of its own. They are computed once the rest is differentiated, so that
-            their graphs take no memory beside it.
+        deferred_terms: More terms, each on a batch of its own. They are computed once the rest is differentiated, so
+            that their graphs take no memory beside it.
         rehearsed: The samples that ``memory_logits`` belong to; by default the last that were retrieved.
     """
 
@@ -28,14 +28,14 @@ class ReplayLoss:
     rehearsal: Tensor | None = None
     memory_logits: Tensor | None = None
     rehearsal_weight: float = 1.0
-    further: tuple[Callable[[], Tensor], ...] = ()
+    deferred_terms: tuple[Callable[[], Tensor], ...] = ()
     rehearsed: Samples | None = None
 
     @property
     def total(self) -> Tensor:
-        """The sum of all terms but the further ones."""
+        """The sum of all terms but the deferred ones."""
         return self.other if self.rehearsal is None else self.other + self.rehearsal
 
     def with_term(self, term: Callable[[], Tensor]) -> "ReplayLoss":
-        """The loss with one more of the further terms."""
-        return replace(self, further=(*self.further, term))
+        """The loss with one more deferred term."""
+        return replace(self, deferred_terms=(*self.deferred_terms, term))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.devices import moved
+from ddn_lightning.distributed import moved
 
 
 @dataclass(eq=False)  # not frozen: Lightning's precision plug-ins rebuild a batch field by field

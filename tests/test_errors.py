@@ -10,7 +10,7 @@ from every_method import DISTILLERS, METHODS, ControlledER, build
 from tiny import TinySequence
 
 import ddn_lightning
-from ddn_lightning import ER, ConfigurationError, ImageTransform, LoDM, LowRankMemory, ReplayMethod, SaveProgress
+from ddn_lightning import ER, ConfigurationError, ImageTransform, LastCheckpoint, LoDM, LowRankMemory, ReplayMethod
 from ddn_lightning.errors import DivergenceError
 
 
@@ -29,7 +29,7 @@ def construct(built: Callable[..., Any], **arguments: float) -> None:
         built(**arguments)
 
 
-@pytest.mark.parametrize("built", [*METHODS, *DISTILLERS, LowRankMemory, SaveProgress])
+@pytest.mark.parametrize("built", [*METHODS, *DISTILLERS, LowRankMemory, LastCheckpoint])
 def test_no_argument_takes_what_is_not_finite(built: type) -> None:
     set_by_itself = ("replay_weight", "old_memory_weight") if built is ControlledER else ()
     for name in float_arguments(built):

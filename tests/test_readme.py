@@ -15,7 +15,7 @@ import torch
 from ddn_lightning.bench.tables import as_markdown
 from ddn_lightning.cli import main
 from ddn_lightning.report.comparison import TITLES
-from ddn_lightning.reproduce.tables import OTHERS as TABLES_OTHERS
+from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

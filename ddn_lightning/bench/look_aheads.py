@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -11,11 +11,9 @@ from torch.nn import functional
 from ddn_lightning.bench.subject import Subject, Workload
 from ddn_lightning.distill.data_distill_net import DataDistillNet
 from ddn_lightning.distill.hypergradient import FrozenNetwork
+from ddn_lightning.learner import Learner
 from ddn_lightning.methods.er import ER
 from ddn_lightning.samples import Samples
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 Mode = Literal["exact", "matching", "head", "step"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -24,7 +22,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 class UnrolledNet(DataDistillNet):
     """Data-Distill-Net by a second-order graph: the thing to beat."""
 
-    def outer_loss(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> Tensor:
+    def outer_loss(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
         """The outer loss itself, at parameters that depend on the labels."""
         network = FrozenNetwork(method.network)
         leaves = {name: parameter.requires_grad_() for name, parameter in network.parameters.items()}

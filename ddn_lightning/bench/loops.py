@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from ddn_lightning.bench.stopwatch import Clock, Timing, clock_of
 from ddn_lightning.bench.subject import RandomImages, Workload, quiet_trainer
-from ddn_lightning.callbacks.last_checkpoint import SaveProgress
+from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 from ddn_lightning.methods.er import ER
 from ddn_lightning.networks.backbone import Backbone
@@ -133,7 +133,7 @@ def _ours(workload: Workload, backbone: Backbone, steps: int, clock: Clock) -> l
     with TemporaryDirectory() as folder, redirect_stdout(_Terminal()):
         trainer = quiet_trainer(
             workload,
-            callbacks=[watch, TaskProgressBar(), SaveProgress(Path(folder))],
+            callbacks=[watch, TaskProgressBar(), LastCheckpoint(Path(folder))],
             logger=CurveLogger(folder, "loop", version=""),
             log_every_n_steps=min(LOG_EVERY, steps),
             enable_progress_bar=True,

@@ -1,1 +1,24 @@
 """Callbacks watch, store and measure; they never enter the loss."""
+
+from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
+from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint, SaveProgress
+from ddn_lightning.callbacks.logged_curves import LoggedCurves
+from ddn_lightning.callbacks.observations import Observations
+from ddn_lightning.callbacks.random_state import RandomState
+from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
+
+__all__ = [
+    "DistillNetSnapshot",
+    "Forgetting",
+    "LastCheckpoint",
+    "LoggedCurves",
+    "Observations",
+    "RandomState",
+    "ReservoirSampling",
+    "SaveProgress",
+    "TaskCallback",
+    "TaskProgressBar",
+]

@@ -1,13 +1,9 @@
 """Keeps the hypernetwork as it was at the end of the task before."""
 
-from typing import TYPE_CHECKING
-
 from lightning.pytorch import Trainer
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.learner import Learner
 
 
 class DistillNetSnapshot(TaskCallback):
@@ -16,7 +12,7 @@ class DistillNetSnapshot(TaskCallback):
     Other callbacks have looked at the task's end by then, at the labels that it was trained with.
     """
 
-    def after_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+    def after_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Take it."""
         if method.distiller is not None:
             method.distiller.snapshot()

@@ -3,31 +3,26 @@
 import sys
 from contextlib import ExitStack
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from ddn_lightning.batch_statistics import Buffers
-from ddn_lightning.callbacks.logged_curves import batches_logged
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.devices import moved
+from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.evaluation import evaluating
-from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix, summary
+from ddn_lightning.learner import Learner
+from ddn_lightning.lightning_internals import batches_logged
+from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES, AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.metrics.prediction_table import PredictionTable
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
-if TYPE_CHECKING:
-    from ddn_lightning.methods.calibrated_learner import CalibratedLearner
-    from ddn_lightning.methods.replay_method import ReplayMethod
-
 Statistics = Literal["running", "memory", "both"]
-CALIBRATED_MATRIX = "calibrated_accuracy_matrix"
-MATRICES = ("accuracy_matrix", "task_il_matrix", CALIBRATED_MATRIX)  # buffers of the method
 
 
 class Forgetting(TaskCallback):
@@ -94,7 +89,7 @@ class Forgetting(TaskCallback):
             self.epochs_evaluated = 0
             self._statistics_before = self.statistics
 
-    def on_fit_start(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_fit_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Say what may be expected of calibration and will not be."""
         self._note_obstacle(trainer, pl_module)
         if self._statistics_before != self.statistics and trainer.is_global_zero:
@@ -104,7 +99,7 @@ class Forgetting(TaskCallback):
                 file=sys.stderr,
             )
 
-    def on_validation_start(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Count from zero."""
         self.stage = max(pl_module.task, 0)
         self.metric = AccuracyMatrix(pl_module.sequence.task_classes).to(pl_module.device)
@@ -123,7 +118,7 @@ class Forgetting(TaskCallback):
     def on_validation_batch_end(  # type: ignore[override]
         self,
         trainer: Trainer,
-        pl_module: "ReplayMethod",
+        pl_module: Learner,
         outputs: Tensor,
         batch: Samples,
         batch_idx: int,
@@ -140,7 +135,7 @@ class Forgetting(TaskCallback):
                 outputs = step(batch, batch_idx)
             self.calibrated_metric.update(self.stage, outputs, batch.labels, tasks)
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Log the accuracies, and store the row at a task's end. The sanity check counts for nothing."""
         if trainer.sanity_checking:
             return
@@ -161,22 +156,22 @@ class Forgetting(TaskCallback):
     on_test_start = on_validation_start  # type: ignore[assignment]
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Log the accuracies on all tasks."""
         pl_module.log_dict(self._row("test"), sync_dist=True)
 
     on_test_end = on_validation_end  # type: ignore[assignment]
 
     def on_train_batch_start(  # type: ignore[override]
-        self, trainer: Trainer, pl_module: "ReplayMethod", batch: Samples, batch_idx: int
+        self, trainer: Trainer, pl_module: Learner, batch: Samples, batch_idx: int
     ) -> None:
         """Make up for an evaluation within the task that a resume has skipped."""
         if batch_idx == 0 and pl_module.sequence.current_task == pl_module.task:
-            self._make_up(trainer, pl_module)
+            self._run_missed_evaluation(trainer, pl_module)
 
-    def on_task_exit(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+    def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Make up for the evaluation of the task's end, if a resume has skipped it."""
-        self._make_up(trainer, method)
+        self._run_missed_evaluation(trainer, method)
 
     def state_dict(self) -> dict[str, Any]:
         """Which evaluations are done, and how."""
@@ -190,7 +185,7 @@ class Forgetting(TaskCallback):
             checks.refuse("statistics", f"one of {get_args(Statistics)}", self._statistics_before)
 
     def on_load_checkpoint(  # type: ignore[override]
-        self, trainer: Trainer, pl_module: "ReplayMethod", checkpoint: dict[str, Any]
+        self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
         """Refuse a matrix, restored just before, that has not one row for each task that was evaluated."""
         state = checkpoint.get("callbacks", {}).get(self.state_key)
@@ -211,20 +206,20 @@ class Forgetting(TaskCallback):
                     f"{sequence.epochs_per_task} per task, got rows {rows}"
                 )
 
-    def calibrated_buffers(self, method: "CalibratedLearner") -> Buffers:
+    def calibrated_buffers(self, method: Learner) -> Buffers:
         """What the method is to predict with instead of its running statistics."""
         return method.calibrated_buffers(self.calibration_batch_size, self.class_balanced)
 
-    def statistics_of(self, method: "ReplayMethod") -> Statistics:
+    def statistics_of(self, method: Learner) -> Statistics:
         """What a method is evaluated with: running statistics where there is nothing to calibrate."""
         return "running" if method.obstacle_to_calibration else self.statistics
 
-    def _note_obstacle(self, trainer: Trainer, method: "ReplayMethod") -> None:
+    def _note_obstacle(self, trainer: Trainer, method: Learner) -> None:
         if self.statistics != self.statistics_of(method) and trainer.is_global_zero:
             reason = method.obstacle_to_calibration
             print(f"note: statistics={self.statistics} has no effect: {reason}", file=sys.stderr)
 
-    def _make_up(self, trainer: Trainer, method: "ReplayMethod") -> None:
+    def _run_missed_evaluation(self, trainer: Trainer, method: Learner) -> None:
         """Do the evaluation that Lightning leaves out when it resumes from a checkpoint on an epoch's last batch."""
         limit = trainer.limit_val_batches
         every = method.sequence.evaluate_every_n_epochs
@@ -248,7 +243,7 @@ class Forgetting(TaskCallback):
             logger.log_metrics(row, step=batches_logged(trainer) - 1)  # as if at the last batch of that epoch
             logger.save()
 
-    def _store_row(self, method: "ReplayMethod") -> dict[str, Tensor]:
+    def _store_row(self, method: Learner) -> dict[str, Tensor]:
         """Write the row just measured into the matrices; returns what they say now."""
         method.accuracy_matrix[self.stage], method.task_il_matrix[self.stage] = self._measured(self.metric)
         shape = self.predictions.confusion.shape

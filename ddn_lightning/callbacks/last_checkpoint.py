@@ -4,7 +4,6 @@ import io
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -15,15 +14,14 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
-from ddn_lightning.runs.files import replacing
+from ddn_lightning.learner import Learner
+from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
+from ddn_lightning.notes import note_once
+from ddn_lightning.runs.files import atomic_write
+from ddn_lightning.runs.run_folder import LAST
 
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
-LAST = "last.ckpt"
-
-
-class SaveProgress(Checkpoint):
+class LastCheckpoint(Checkpoint):
     """Keeps ``last.ckpt`` up to date: every few minutes, at each task's end, and when the run is asked to stop.
 
     The file is replaced as a whole, so there is always one to go on from. On Ctrl-C, SIGTERM or SIGUSR1 the batch is
@@ -35,7 +33,7 @@ class SaveProgress(Checkpoint):
         every_n_minutes: Minutes between two checkpoints within a task; 0 saves after every batch.
 
     Example:
-        >>> trainer = Trainer(callbacks=[SaveProgress("checkpoints")])  # doctest: +SKIP
+        >>> trainer = Trainer(callbacks=[LastCheckpoint("checkpoints")])  # doctest: +SKIP
         >>> trainer.fit(method, data, ckpt_path="checkpoints/last.ckpt")  # to go on  # doctest: +SKIP
     """
 
@@ -56,14 +54,14 @@ class SaveProgress(Checkpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Agree on the folder, which the first rank chose."""
         if not hasattr(type(pl_module), "sequence"):
-            raise ConfigurationError(f"SaveProgress needs a method such as ER, got {type(pl_module).__name__}")
+            raise ConfigurationError(f"LastCheckpoint needs a method such as ER, got {type(pl_module).__name__}")
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen from as early as possible."""
         self._take_over_signals(trainer)
 
-    def on_train_start(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Start the clock, and listen: a resumed run has no sanity check."""
         self._saved_at = time.monotonic()
         self._take_over_signals(trainer)
@@ -83,7 +81,7 @@ class SaveProgress(Checkpoint):
         if stop_signal:
             raise Interrupted(stop_signal, self.path)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Save at a task's end, with its row of the accuracy matrix."""
         if not trainer.is_last_batch:
             return  # cut short by max_steps or an early stop: Lightning counts the epoch as done, and it is not
@@ -95,7 +93,7 @@ class SaveProgress(Checkpoint):
         if stop_signal:
             raise Interrupted(stop_signal, self.path)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: "ReplayMethod") -> None:  # type: ignore[override]
+    def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Save what a run has made up for that had been stopped after its very last batch."""
         if self._was_done is not None and self._was_done != _done(trainer, pl_module):
             self._save(trainer)
@@ -113,7 +111,7 @@ class SaveProgress(Checkpoint):
         self._stop.listen()
         if trainer.received_sigterm:
             self._stop.note(signal.SIGTERM)
-            trainer._signal_connector.received_sigterm = False
+            forget_sigterm(trainer)
 
     def _agree(self, trainer: Trainer) -> tuple[bool, int]:
         """Whether a checkpoint is due, and the number of the signal to stop by, or 0: the same on all ranks."""
@@ -129,13 +127,13 @@ class SaveProgress(Checkpoint):
 
     def _save(self, trainer: Trainer) -> None:
         """Replace the checkpoint. Not by ``trainer.save_checkpoint``, which writes to the system's temporary folder."""
-        checkpoint = trainer._checkpoint_connector.dump_checkpoint()  # on all ranks: parts of it are gathered
+        checkpoint = dump_checkpoint(trainer)  # on all ranks: parts of it are gathered
         failure = ""
         if trainer.is_global_zero:
             content = io.BytesIO()  # torch does not say why it cannot write a file
             torch.save(checkpoint, content)
             try:
-                with replacing(self.path) as partial:
+                with atomic_write(self.path) as partial:
                     partial.write_bytes(content.getbuffer())
             except OSError as error:
                 before = "the one before is intact" if self.path.exists() else "there is none yet"
@@ -146,6 +144,14 @@ class SaveProgress(Checkpoint):
         self._saved_at = time.monotonic()
 
 
-def _done(trainer: Trainer, method: "ReplayMethod") -> tuple[int, int]:
+class SaveProgress(LastCheckpoint):
+    """The name of :class:`LastCheckpoint` in version 0.1."""
+
+    def __init__(self, folder: str | Path = "checkpoints", every_n_minutes: float = 10.0) -> None:
+        note_once("SaveProgress is called LastCheckpoint now; the old name will go with version 0.3")
+        super().__init__(folder, every_n_minutes)
+
+
+def _done(trainer: Trainer, method: Learner) -> tuple[int, int]:
     """How far the work after batches has come: tasks ended, epochs evaluated."""
     return method.tasks_finished, Forgetting.of(trainer).epochs_evaluated

@@ -7,6 +7,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.lightning_internals import batches_logged, is_logged, values_to_log
 from ddn_lightning.runs.curve_logger import CurveLogger
 
 KEY = "logged_curves"
@@ -52,8 +53,8 @@ class LoggedCurves(Callback):
         """Note how many rows there are, and those to come from the step that has just been taken."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CurveLogger)]
         if loggers and trainer.is_global_zero:
-            step = trainer.fit_loop.epoch_loop._batches_that_stepped
-            checkpoint[KEY] = asdict(SavedCurves(loggers[0].experiment.rows, step, _pending(trainer)))
+            rows = loggers[0].experiment.rows
+            checkpoint[KEY] = asdict(SavedCurves(rows, batches_logged(trainer), _pending(trainer)))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Remember until training starts."""
@@ -79,22 +80,5 @@ def _pending(trainer: Trainer) -> dict[str, float]:
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     if progress.completed == progress.processed or not is_logged(trainer):
         return {}
-    values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
+    values = values_to_log(trainer)
     return {**values, "epoch": trainer.current_epoch} if values else {}
-
-
-def is_logged(trainer: Trainer) -> bool:
-    """Whether the step just taken is one whose values are logged."""
-    interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning does not declare it
-    return interval > 0 and (batches_logged(trainer) + 1) % interval == 0
-
-
-def batches_logged(trainer: Trainer) -> int:
-    """Batches whose values were handed to the loggers: their step. Several optimizer steps may be taken on each."""
-    return trainer.fit_loop.epoch_loop._batches_that_stepped
-
-
-def drop_old_values(trainer: Trainer) -> None:
-    """Keep Lightning from logging an earlier step's values anew, as it does in the step that stops training."""
-    if trainer.should_stop and not is_logged(trainer):
-        trainer.fit_loop.epoch_loop._results.reset(fx="training_step")

@@ -1,7 +1,7 @@
 """Looks at the memory, its labels and the predictions when a task ends, for the figures."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
@@ -10,12 +10,10 @@ from torch import Tensor
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import gather_shares, local_share
-from ddn_lightning.evaluation import evaluating
+from ddn_lightning.learner import Learner
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.runs.observed import Observed
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 MOST_LABELLED = 512  # samples whose labels are looked at: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12
@@ -37,25 +35,25 @@ class Observations(TaskCallback):
     def __init__(self) -> None:
         self.observed: Observed | None = None
 
-    def setup(self, trainer: Trainer, pl_module: "ReplayMethod", stage: str) -> None:  # type: ignore[override]
+    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
         """Begin with nothing. A checkpoint, which is restored after this, knows more."""
         if stage == "fit":
             self.observed = Observed(pl_module.sequence.task_classes)
 
-    def on_task_end(self, trainer: Trainer, method: "ReplayMethod", task: int) -> None:
+    def on_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Look at the memory."""
-        if not method.kept:
+        if not method.stored_samples:
             return
-        labels = method.kept.labels.cpu()
+        labels = method.stored_samples.labels.cpu()
         self._count(labels, task)
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
-        found = method.kept[slots[shown]]
+        found = method.stored_samples[slots[shown]]
         self._note(sample_images=found.images.cpu(), sample_labels=found.labels.cpu())
         if method.distiller is not None:
             self._look_at_labels(method, task, slots, shown)
 
-    def on_task_measured(self, trainer: Trainer, method: "ReplayMethod", task: int, table: dict[str, Tensor]) -> None:
+    def on_task_measured(self, trainer: Trainer, method: Learner, task: int, table: dict[str, Tensor]) -> None:
         """Keep the predictions."""
         self._note(**{name: value.cpu() for name, value in table.items()})
 
@@ -77,7 +75,7 @@ class Observations(TaskCallback):
         composition[task] = labels.bincount(minlength=classes)
         self._note(composition=composition)
 
-    def _look_at_labels(self, method: "ReplayMethod", task: int, slots: Tensor, shown: Tensor) -> None:
+    def _look_at_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
         assert self.observed is not None
         tasks, classes = len(self.observed.task_classes), self.observed.num_classes
         labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)
@@ -119,7 +117,7 @@ def _check(state: dict[str, Any], task_classes: Tensor) -> None:
         checks.tensor(f"Observations/{name}", value, *forms[name], may_be_nan=True)
 
 
-def _soft_labels(method: "ReplayMethod", slots: Tensor) -> Tensor:
+def _soft_labels(method: Learner, slots: Tensor) -> Tensor:
     """The soft labels of what the slots hold, as the network and the distiller are now."""
     assert method.distiller is not None
     assert method.transform is not None

@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.held_samples import check_samples
-from ddn_lightning.checkpoint.progress import BATCHES
-from ddn_lightning.devices import moved
-from ddn_lightning.distributed import gather_shares, rank_and_world_size
+from ddn_lightning.checkpoint.checks import check_samples
+from ddn_lightning.checkpoint.loops import BATCHES
+from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size
+from ddn_lightning.learner import Learner
 from ddn_lightning.samples import Samples
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class ReservoirSampling(Callback):
@@ -26,9 +23,9 @@ class ReservoirSampling(Callback):
     checkpoint of one is the checkpoint of all, and may be resumed on any number of devices.
     """
 
-    method: "ReplayMethod"
+    method: Learner
 
-    def setup(self, trainer: Trainer, pl_module: "ReplayMethod", stage: str) -> None:  # type: ignore[override]
+    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
         """Know the method, which owns the memory."""
         self.method = pl_module
 
@@ -51,7 +48,7 @@ class ReservoirSampling(Callback):
         if memory.loss is not None:
             self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:
-            self.method.distiller.forget(slots)
+            self.method.distiller.reset_slots(slots)
 
     def state_dict(self) -> dict[str, Any]:
         """The memory."""
@@ -66,7 +63,7 @@ class ReservoirSampling(Callback):
             check_samples("memory", held, sequence.test_set, sequence.task_classes, self.method.stores_logits)
 
     def on_load_checkpoint(  # type: ignore[override]
-        self, trainer: Trainer, pl_module: "ReplayMethod", checkpoint: dict[str, Any]
+        self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
         """Refuse a memory that has seen more samples than there were; the method has checked the rest."""
         state = checkpoint["callbacks"].get(self.state_key, {})

@@ -1,8 +1,5 @@
 """What a run leaves behind: its configuration, its results as files, and a table on the screen."""
 
-import csv
-import io
-import json
 import shlex
 import sys
 import time
@@ -21,11 +18,11 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import DivergenceError
-from ddn_lightning.methods.replay_method import ReplayMethod
-from ddn_lightning.runs.config_changes import changes
+from ddn_lightning.learner import Learner
+from ddn_lightning.runs.config import changes
 from ddn_lightning.runs.files import write_text
-from ddn_lightning.runs.recorded_run import CONFIG_FILE, RESULTS_FILE
-from ddn_lightning.runs.run_result import COMPLETE, DIVERGED, INCOMPLETE, read_divergence
+from ddn_lightning.runs.recorded_run import CONFIG_FILE
+from ddn_lightning.runs.results import COMPLETE, DIVERGED, INCOMPLETE, RESULTS_FILE, read_divergence, write_results
 
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 
@@ -72,7 +69,7 @@ class RunRecord(TaskCallback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the results."""
-        if not trainer.is_global_zero or not isinstance(pl_module, ReplayMethod):
+        if not trainer.is_global_zero or not isinstance(pl_module, Learner):
             return
         is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
         if is_complete and not self.has_begun:
@@ -83,7 +80,7 @@ class RunRecord(TaskCallback):
         """Show the results, now that the progress bar is gone."""
         self._show()
 
-    def on_divergence(self, trainer: Trainer, method: ReplayMethod, reason: str) -> None:
+    def on_divergence(self, trainer: Trainer, method: Learner, reason: str) -> None:
         """Write what was measured before."""
         try:
             if trainer.is_global_zero:
@@ -112,7 +109,7 @@ class RunRecord(TaskCallback):
         except (yaml.YAMLError, AttributeError):
             checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
 
-    def _write(self, trainer: Trainer, method: ReplayMethod, status: str, reason: str | None = None) -> None:
+    def _write(self, trainer: Trainer, method: Learner, status: str, reason: str | None = None) -> None:
         forgetting = Forgetting.of(trainer)
         outcome = {"status": status, "reason": reason, "steps": trainer.global_step}
         processor = self._processor_seconds
@@ -121,12 +118,7 @@ class RunRecord(TaskCallback):
             "cpu_minutes": None if processor is None else round(processor / 60, 4),
         }
         results = {**outcome, **results_of(method, forgetting), **spent}
-        write_text(self.folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
-        table = io.StringIO()
-        writer = csv.writer(table)
-        writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(method.accuracy_matrix)))])
-        writer.writerows([number, *row] for number, row in enumerate(results["accuracy_matrix"], start=1))
-        write_text(self.folder / "accuracy_matrix.csv", table.getvalue())
+        write_results(self.folder, results)
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
         title = f"{type(method).__name__}{plugin} on {method.sequence.name}: accuracy (%) after each task"
@@ -164,7 +156,7 @@ class RunRecord(TaskCallback):
         return self._processor_before + now
 
 
-def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
+def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
     """A method's results as plain values; accuracies in percent, ``None`` where nothing was measured."""
     summary = dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy"))
     measured = {name: round(float(value), 4) for name, value in forgetting.summary(method.accuracy_matrix).items()}
@@ -183,12 +175,12 @@ def results_of(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
         "dataset": method.sequence.name,
         "class_names": getattr(method.sequence, "class_names", None),
         "data": method.sequence.data_record().as_plain(),
-        "buffer_size": 0 if method.kept is None else method.kept.buffer_size,
+        "buffer_size": 0 if method.stored_samples is None else method.stored_samples.buffer_size,
         "versions": {package: version(package) for package in PACKAGES},
     }
 
 
-def _calibrated(method: ReplayMethod, forgetting: Forgetting) -> dict[str, Any]:
+def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
     """The results with calibrated statistics, where they were measured besides the others."""
     if forgetting.statistics_of(method) != "both":
         return {}

@@ -8,8 +8,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.learner import Learner
 from ddn_lightning.memory.memory import Memory
-from ddn_lightning.methods.replay_method import ReplayMethod
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # what torch says of a BatchNorm over a single value
 
@@ -19,10 +19,10 @@ class StartChecks(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look at the memory and at the batches of the first epoch; those of later ones may depend on exemplars."""
-        if not isinstance(pl_module, ReplayMethod):
+        if not isinstance(pl_module, Learner):
             return
-        if isinstance(pl_module.kept, Memory):
-            _check_room(pl_module.kept.buffer_size, pl_module.sequence.test_set.images.shape[1:], pl_module.device)
+        if isinstance(memory := pl_module.stored_samples, Memory):
+            _check_room(memory.buffer_size, pl_module.sequence.test_set.images.shape[1:], pl_module.device)
         if _smallest_share(trainer, pl_module) <= 1:
             _check_single_image(pl_module)
 
@@ -38,7 +38,7 @@ def _check_room(buffer_size: int, shape: Sequence[int], device: torch.device) ->
         ) from error
 
 
-def _smallest_share(trainer: Trainer, method: ReplayMethod) -> int:
+def _smallest_share(trainer: Trainer, method: Learner) -> int:
     """Images of the smallest batch that a device is sure to get."""
     sequence = method.sequence
     samples = len(method.stream(sequence, 0))
@@ -49,7 +49,7 @@ def _smallest_share(trainer: Trainer, method: ReplayMethod) -> int:
     return smallest // trainer.world_size
 
 
-def _check_single_image(method: ReplayMethod) -> None:
+def _check_single_image(method: Learner) -> None:
     shape = tuple(method.sequence.test_set.images.shape[1:])
     backbone = copy.deepcopy(method.backbone)  # whose running statistics may change
     try:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.samples import Samples
 
 LARGEST = 2**63 - 1  # what fits into a tensor
 LARGEST_SEED = 2**64 - 1
@@ -143,3 +144,28 @@ def described(value: object) -> str:
         return f"a {type(value).__name__} of {len(value)}"
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+def check_samples(part: str, held: Samples, data: Samples, task_classes: Tensor, has_logits: bool = False) -> None:
+    """Raise unless images, labels, tasks and outputs could be those of samples of a sequence.
+
+    Args:
+        part: Whose samples, for the message.
+        held: The samples.
+        data: Samples of the sequence, which say what an image looks like.
+        task_classes: Classes of each task (tasks, classes per task).
+        has_logits: Whether outputs are stored with the samples.
+    """
+    size, num_classes = len(held), task_classes.numel()
+    labels = tensor(f"{part}/labels", held.labels, torch.int64, (size,), 0, num_classes - 1).cpu()
+    tensor(f"{part}/images", held.images, data.images.dtype, (size, *data.images.shape[1:]))
+    tasks = tensor(f"{part}/tasks", held.tasks, torch.int64, (size,), 0, len(task_classes) - 1).cpu()
+    expected = torch.empty(num_classes, dtype=torch.long)
+    expected[task_classes] = torch.arange(len(task_classes))[:, None]
+    if (is_wrong := expected[labels] != tasks).any():
+        label, task = int(labels[is_wrong][0]), int(tasks[is_wrong][0])
+        refuse(f"{part}/tasks", f"{int(expected[label])} for class {label}", task)
+    if has_logits:
+        tensor(f"{part}/logits", held.logits, None, (size, num_classes))
+    elif held.logits is not None:
+        refuse(f"{part}/logits", "left out by a method that stores none", held.logits)

@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.callbacks.forgetting import CALIBRATED_MATRIX, MATRICES
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES
 
 REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
 STATISTICS = ("running_var", "num_batches_tracked")  # of BatchNorm, never negative

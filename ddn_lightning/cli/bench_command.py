@@ -14,7 +14,7 @@ import ddn_lightning
 from ddn_lightning.bench.measure import measure
 from ddn_lightning.bench.subject import Workload
 from ddn_lightning.bench.tables import as_markdown
-from ddn_lightning.cli.command_parser import CommandParser
+from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.distill.bilevel_distiller import PRECISIONS
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.replay_method import ReplayMethod

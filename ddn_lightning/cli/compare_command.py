@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from ddn_lightning.cli.command_parser import CommandParser
 from ddn_lightning.cli.output import check_output, write_output
+from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.cli.report_command import read_runs
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.compared import compared

@@ -17,9 +17,9 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from ddn_lightning.callbacks.stop_signals import Interrupted
 from ddn_lightning.cli.bench_command import bench
 from ddn_lightning.cli.compare_command import compare
-from ddn_lightning.cli.ddn_parser import DDNParser
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.lost_process import loss_of_a_process
+from ddn_lightning.cli.parser import DDNParser
 from ddn_lightning.cli.report_command import report
 from ddn_lightning.cli.reproduce_command import reproduce
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -68,7 +68,7 @@ def main(args: list[str] | None = None) -> int:
     except SIGTERMException:  # before there was anything to save
         return 128 + signal.SIGTERM
     except Interrupted as stop:
-        return _say_how_to_go_on(stop, arguments)
+        return _print_resume_command(stop, arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -143,7 +143,7 @@ def _say_what_diverged(error: DivergenceError) -> int:
     return DIVERGED
 
 
-def _say_how_to_go_on(stop: Interrupted, args: list[str]) -> int:
+def _print_resume_command(stop: Interrupted, args: list[str]) -> int:
     """The command that continues, and the exit code: not zero, as there is more to do."""
     if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
         return 0  # the first rank tells; Lightning would take this one for crashed and kill it

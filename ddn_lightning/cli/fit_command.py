@@ -18,12 +18,11 @@ from lightning.fabric.utilities.seed import max_seed_value
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
-from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.last_checkpoint import LAST, SaveProgress
+from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.start_checks import TOO_FEW_VALUES, StartChecks, single_image
@@ -33,14 +32,14 @@ from ddn_lightning.cli.lost_process import mistake_in_a_process
 from ddn_lightning.cli.resume import last_checkpoint, logged_until, read_checkpoint
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
+from ddn_lightning.lightning_internals import is_restoring, kill_processes_of
 from ddn_lightning.runs.curve_logger import CurveLogger
 from ddn_lightning.runs.files import check_writable, is_pipe
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
-from ddn_lightning.runs.run_folder import CHECKPOINTS, RunFolder
+from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
 
 ALL_DEVICES = -1
 NO_MEMORY = "can't allocate memory"  # what torch says on a CPU, by a RuntimeError
-RESTORING = ("_restore_modules_and_callbacks", "restore_training_state")  # Lightning's functions that do
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
 
 
@@ -137,13 +136,13 @@ class DDNCommand(LightningCLI):
             self.record = RunRecord(self.folder.path, self._config_as_yaml())
             callbacks += [self.record, Observations(), RunFigures(self.folder.path)]
             if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
-                callbacks.append(SaveProgress(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
+                callbacks.append(LastCheckpoint(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
             kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)
         if config.trainer.logger in (None, True):
             is_logged = self.folder is not None and not config.trainer.barebones
             kwargs["logger"] = self._loggers(self.folder) if self.folder and is_logged else False
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
-        with self._no_folder_for_nothing(), self._refusals_named():
+        with self._remove_folder_on_early_failure(), self._as_configuration_error():
             return super().instantiate_trainer(**kwargs)
 
     def _measuring(self, config: Any) -> list[Callback]:
@@ -158,12 +157,11 @@ class DDNCommand(LightningCLI):
 
     def fit(self, **kwargs: Any) -> None:
         """Train the whole sequence."""
-        launcher = self.trainer.strategy.launcher
+        kill = kill_processes_of(self.trainer)
         path = Path() if self.folder is None else self.folder.path
-        is_parent = isinstance(launcher, _MultiProcessingLauncher)
-        signals = passing_on(launcher.kill, path / CHECKPOINTS / LAST) if launcher and is_parent else nullcontext()
+        signals = nullcontext() if kill is None else passing_on(kill, path / CHECKPOINTS / LAST)
         try:
-            with self._no_folder_for_nothing(), self._refusals_named(), signals:
+            with self._remove_folder_on_early_failure(), self._as_configuration_error(), signals:
                 self.trainer.fit(**kwargs)
         except Interrupted as stop:
             stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
@@ -185,12 +183,12 @@ class DDNCommand(LightningCLI):
 
     def validate(self, **kwargs: Any) -> None:
         """Measure on the tasks seen."""
-        with self._refusals_named():
+        with self._as_configuration_error():
             self.trainer.validate(**kwargs)
 
     def test(self, **kwargs: Any) -> None:
         """Measure on all tasks."""
-        with self._refusals_named():
+        with self._as_configuration_error():
             self.trainer.test(**kwargs)
 
     def _check_num_classes(self) -> None:
@@ -201,7 +199,7 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"model.num_classes must be left out, or be the {found} of {data}, got {given}")
 
     @contextmanager
-    def _no_folder_for_nothing(self) -> Iterator[None]:
+    def _remove_folder_on_early_failure(self) -> Iterator[None]:
         """Remove the new run folder again if training fails before it has begun."""
         try:
             yield
@@ -212,7 +210,7 @@ class DDNCommand(LightningCLI):
             raise
 
     @contextmanager
-    def _refusals_named(self) -> Iterator[None]:
+    def _as_configuration_error(self) -> Iterator[None]:
         """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
         try:
             yield
@@ -230,7 +228,7 @@ class DDNCommand(LightningCLI):
             return mistake
         frames = [frame for frame, _ in walk_tb(error.__traceback__)]
         has_begun = self.record is not None and self.record.has_begun
-        if any(frame.f_code.co_name in RESTORING for frame in frames):
+        if is_restoring(error):
             return self._misfit(error)
         if isinstance(error, ConfigurationError):
             return None

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.runs.files import naming, replacing
+from ddn_lightning.runs.files import atomic_write, naming
 
 STANDARD_OUTPUT = "-"
 NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # for somebody who reads a pipe
@@ -53,7 +53,7 @@ def write_output(output: str, text: str) -> None:
     mode = _mode(output)
     try:
         if mode is None or stat.S_ISREG(mode):
-            with replacing(Path(os.path.realpath(output))) as partial:
+            with atomic_write(Path(os.path.realpath(output))) as partial:
                 partial.write_bytes(content)
         else:
             with naming(Path(output)), open(os.open(output, os.O_WRONLY | NO_WAITING), "wb") as file:

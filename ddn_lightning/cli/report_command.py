@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ddn_lightning.cli.command_parser import CommandParser
 from ddn_lightning.cli.output import check_output, is_standard_output, write_output
+from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.runs.recorded_run import CONFIG_FILE, RESULTS_FILE, RecordedRun, read_run
+from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun, read_run
+from ddn_lightning.runs.results import RESULTS_FILE
 
 DESCRIPTION = """Make one self-contained HTML page of runs: results beside the paper's, figures, what differs between
 the configurations, and the command that repeats each run. A folder of runs stands for all of them:

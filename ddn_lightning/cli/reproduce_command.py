@@ -12,19 +12,18 @@ import torch
 from jsonargparse import Namespace
 
 from ddn_lightning.callbacks.stop_signals import StopSignals
-from ddn_lightning.cli.command_parser import CommandParser
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
+from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
-from ddn_lightning.reproduce.plan import Options, Run, Selection, plan
+from ddn_lightning.reproduce.plan import TABLES, Options, Run, Selection, plan, table
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
-from ddn_lightning.reproduce.tables import TABLES, table
-from ddn_lightning.runs.run_result import RunResult, read_divergence, read_result
+from ddn_lightning.runs.results import RunResult, read_divergence, read_result
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
 SOME_FAILED = 1  # the exit code

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from packaging.version import InvalidVersion, Version
 
-from ddn_lightning.callbacks.last_checkpoint import LAST
 from ddn_lightning.callbacks.logged_curves import saved_curves
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.methods.task_learner import CHECKPOINT_KEY
-from ddn_lightning.runs.run_folder import CHECKPOINTS
+from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 
 def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:

@@ -14,8 +14,8 @@ from rich.progress import track
 from torch import Tensor
 
 from ddn_lightning.data.image_tree import ImageFile
-from ddn_lightning.data.notes import note
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note
 
 CHUNK_SIZE = 128  # images per work item: one item per image was slower on CIFAR-10's small files in 3 of 3 runs
 BACKGROUND = (255, 255, 255, 255)  # behind transparent pixels: white, as a browser shows them

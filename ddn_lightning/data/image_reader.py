@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ddn_lightning.data.decoding import decode_images
 from ddn_lightning.data.image_tree import ImageFile, full_path
-from ddn_lightning.data.notes import note_once
+from ddn_lightning.notes import note_once
 
 CACHE_FORMAT = 2  # part of the cache's key: to be raised when images are decoded in another way
 CHECKSUM_BYTES = 4  # at the end of a cache file, after what NumPy reads

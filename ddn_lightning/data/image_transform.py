@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.devices import moved
-from ddn_lightning.distributed import local_share
+from ddn_lightning.distributed import local_share, moved
 from ddn_lightning.errors import ConfigurationError, check_positive
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddn_lightning.data.notes import note_once
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note_once
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".webp", ".ppm", ".gif", ".tif", ".tiff")
 

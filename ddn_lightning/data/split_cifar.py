@@ -1,7 +1,7 @@
 """Split CIFAR-10 and Split CIFAR-100: torchvision's files, or a local tree of the same images."""
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,9 +10,6 @@ from ddn_lightning.data.image_reader import ImageReader
 from ddn_lightning.data.image_tree import full_path, tree_classes, tree_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from torchvision.datasets import CIFAR10
 
 IMAGE_SHAPE = (3, 32, 32)
 # both in the order of their labels
@@ -81,7 +78,7 @@ class _SplitCIFAR(TaskSequence):
             f"{strange[:3]}: use SplitImageFolder for another dataset"
         )
 
-    def _open(self, train: bool, download: bool = False) -> "CIFAR10":
+    def _open(self, train: bool, download: bool = False) -> Any:  # of torchvision, which declares no types
         from torchvision import datasets  # here: importing torchvision would slow down every start
 
         try:

@@ -11,9 +11,9 @@ from torch import Tensor
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.loaded import check_tasks, checked
-from ddn_lightning.data.notes import note
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
@@ -196,7 +196,7 @@ class TaskSequence(LightningDataModule, ABC):
             test=self._facts.get(False),
         )
 
-    def record(self) -> dict[str, Any]:
+    def resume_state(self) -> dict[str, Any]:
         """What a resumed run must agree on, and the seed of the data order, with which it goes on whatever its own.
 
         The method keeps it in its checkpoint: Lightning would drop it silently for a data module of another class.
@@ -211,14 +211,14 @@ class TaskSequence(LightningDataModule, ABC):
             "drop_last": self.drop_last,
         }
 
-    def go_on_from(self, record: dict[str, Any]) -> None:
+    def resume_from(self, record: dict[str, Any]) -> None:
         """Go on with the order of the run that saved the checkpoint; refuse to go on with another sequence.
 
         Of the data, whatever is loaded must be the same: a test needs the training images only where mean and std are
         measured on them.
         """
         is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
-        own = self.record()
+        own = self.resume_state()
         if not is_fit or own["name"] == record["name"]:  # else that is what to say
             self._check_same_data(record, is_fit)
         names = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)

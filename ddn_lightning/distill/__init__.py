@@ -1,1 +1,18 @@
 """Soft labels for what is replayed: the plug-in of every replay method."""
+
+from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
+from ddn_lightning.distill.data_distill_net import DataDistillNet
+from ddn_lightning.distill.fixed_labels import LabelSmoothing, RandomLabels
+from ddn_lightning.distill.hypergradient import FrozenNetwork
+from ddn_lightning.distill.label_distiller import LabelDistiller
+from ddn_lightning.distill.learned_labels import LearnedLabels
+
+__all__ = [
+    "BilevelDistiller",
+    "DataDistillNet",
+    "FrozenNetwork",
+    "LabelDistiller",
+    "LabelSmoothing",
+    "LearnedLabels",
+    "RandomLabels",
+]

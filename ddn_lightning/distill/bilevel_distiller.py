@@ -1,23 +1,21 @@
 """Soft labels that are learned by bi-level optimization: the update that all of them share."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
-from ddn_lightning.callbacks.logged_curves import is_logged
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot, soft_cross_entropy
 from ddn_lightning.distributed import sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.learner import Learner
+from ddn_lightning.lightning_internals import is_logged, syncs_batch_norm
 from ddn_lightning.optimization import descend
 from ddn_lightning.samples import Samples, cross_entropy
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
@@ -56,7 +54,7 @@ class BilevelDistiller(LabelDistiller):
         self.update_every = update_every
         self.outer = outer
 
-    def begin_fit(self, method: "ReplayMethod") -> None:
+    def begin_fit(self, method: Learner) -> None:
         """Refuse a precision in which there would be nothing to learn from, and layers without a forward derivative."""
         super().begin_fit(method)
         check_precision(method.trainer, type(self).__name__)
@@ -67,7 +65,7 @@ class BilevelDistiller(LabelDistiller):
                 "sync_batchnorm: running statistics agree on all devices without it"
             )
 
-    def check(self, method: "ReplayMethod") -> None:
+    def check(self, method: Learner) -> None:
         """Refuse an optimizer whose steps a virtual step does not resemble."""
         super().check(method)
         classifier, *others = method.trainer.optimizers
@@ -85,7 +83,7 @@ class BilevelDistiller(LabelDistiller):
                 "self.distiller.configure_optimizer(), got one"
             )
 
-    def inner_batch(self, method: "ReplayMethod") -> Samples | None:
+    def inner_batch(self, method: Learner) -> Samples | None:
         """The batch of the virtual step: a draw from the running memory."""
         return method.draw_memory(generator=method.streams[DRAWS])
 
@@ -97,7 +95,7 @@ class BilevelDistiller(LabelDistiller):
         """What the virtual step descends: hard labels plus ``alpha`` times soft ones."""
         return cross_entropy(logits, samples) + self.alpha * soft_cross_entropy(logits, samples, labels)
 
-    def outer_batch(self, method: "ReplayMethod", current: Samples) -> list[Samples]:
+    def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
         """The parts of the outer loss; in the first task the incoming batch alone, as there is no memory before it."""
         if method.task == 0:
             return [current]
@@ -106,7 +104,7 @@ class BilevelDistiller(LabelDistiller):
         parts = [memory] if self.outer == "memory" else [current, memory]
         return [part for part in parts if part is not None]
 
-    def update(self, method: "ReplayMethod", current: Samples) -> None:
+    def update(self, method: Learner, current: Samples) -> None:
         """One step of Adam on the outer loss after a virtual step."""
         if self.alpha == 0 or method.current_lr == 0 or method.trainer.global_step % self.update_every:
             return
@@ -118,7 +116,7 @@ class BilevelDistiller(LabelDistiller):
             value = self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
         self._note(method, value, "the hypergradient")
 
-    def outer_loss(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> Tensor:
+    def outer_loss(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
         """A value whose gradient is that of the outer loss after a virtual step."""
         look_ahead = self._look_ahead(method, inner, outer)
         if look_ahead.virtual_step is not None:
@@ -137,7 +135,7 @@ class BilevelDistiller(LabelDistiller):
         """The network, or a part of it, as the look-ahead forwards its batches through it."""
         return FrozenNetwork(network)
 
-    def _look_ahead(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> LookAhead:
+    def _look_ahead(self, method: Learner, inner: Samples, outer: list[Samples]) -> LookAhead:
         network = self.frozen(method.network)
         loss = partial(self.learned_inner_loss, inner, learn=False)
         if self.lookahead == "step":
@@ -150,7 +148,7 @@ class BilevelDistiller(LabelDistiller):
         mode = hypergradient.exact if self.lookahead == "exact" else hypergradient.matching
         return mode(network, inner, loss, outer, method.current_lr)
 
-    def _note(self, method: "ReplayMethod", value: Tensor, what: str) -> None:
+    def _note(self, method: Learner, value: Tensor, what: str) -> None:
         rates = {"lr": method.current_lr, "distiller.lr": self.lr}
         method.note_loss(value, f"{what} of {type(self).__name__}", **rates)
 
@@ -160,7 +158,7 @@ class BilevelDistiller(LabelDistiller):
         return descend(value, optimizer)
 
     @torch.no_grad()
-    def _log(self, method: "ReplayMethod", inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:
+    def _log(self, method: Learner, inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:
         """Whether the labels do their job, and what they look like."""
         network = FrozenNetwork(method.network)
         taken = look_ahead.virtual_step
@@ -210,9 +208,9 @@ def check_precision(trainer: Trainer, name: str) -> None:
         )
 
 
-def _is_batch_norm_synchronised(method: "ReplayMethod") -> bool:
+def _is_batch_norm_synchronised(method: Learner) -> bool:
     """Whether it is now, or will be once Lightning has set the network up."""
-    is_asked_for = getattr(method.trainer.strategy, "_layer_sync", None) is not None
+    is_asked_for = syncs_batch_norm(method.trainer)
     has_batch_norm = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in method.network.modules())
     is_converted = any(isinstance(layer, nn.SyncBatchNorm) for layer in method.network.modules())
     return is_converted or (is_asked_for and has_batch_norm)

@@ -1,7 +1,7 @@
 """Data-Distill-Net: a small hypernetwork that makes the soft labels of replayed samples."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,9 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.errors import check_fraction, check_positive
+from ddn_lightning.learner import Learner
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class DataDistillNet(BilevelDistiller):
@@ -68,7 +66,7 @@ class DataDistillNet(BilevelDistiller):
         """G: from probabilities to the logits of a label."""
         return multilayer_perceptron(num_classes, self.hidden_dim, num_classes)
 
-    def begin_fit(self, method: "ReplayMethod") -> None:
+    def begin_fit(self, method: Learner) -> None:
         """There is no task before the first."""
         super().begin_fit(method)
         self.snapshots = 0

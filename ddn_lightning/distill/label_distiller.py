@@ -1,20 +1,20 @@
 """The contract of a source of soft labels, which any replay method takes as its ``distiller``."""
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ddn_lightning.distill.host_check import check_host, rehearsed_logits
+from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.learner import Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 
 DRAWS = "distiller"  # the random stream of what a distiller draws to learn by
 
@@ -72,10 +72,10 @@ class LabelDistiller(nn.Module, ABC):
         """The optimizer of what is learned, if anything is."""
         return None
 
-    def before_step(self, method: "ReplayMethod", current: Samples) -> None:
+    def before_step(self, method: Learner, current: Samples) -> None:
         """Learn from the incoming batch, augmented, that the classifier has not yet stepped on."""
 
-    def update(self, method: "ReplayMethod", current: Samples) -> None:
+    def update(self, method: Learner, current: Samples) -> None:
         """Learn better labels, right after the classifier's step.
 
         Args:
@@ -83,11 +83,11 @@ class LabelDistiller(nn.Module, ABC):
             current: Its incoming batch, augmented.
         """
 
-    def begin_fit(self, method: "ReplayMethod") -> None:
+    def begin_fit(self, method: Learner) -> None:
         """Training starts, with an empty memory."""
         self.streams = method.streams
 
-    def check(self, method: "ReplayMethod") -> None:
+    def check(self, method: Learner) -> None:
         """Refuse a method that it cannot work with. Training is about to start, and the optimizers are there."""
         check_host(method)
 
@@ -98,10 +98,10 @@ class LabelDistiller(nn.Module, ABC):
     def snapshot(self) -> None:
         """A task has ended."""
 
-    def forget(self, slots: Tensor) -> None:
+    def reset_slots(self, slots: Tensor) -> None:
         """These slots of the memory hold other samples now."""
 
-    def add_to(self, loss: "ReplayLoss", method: "ReplayMethod", current: Samples) -> "ReplayLoss":
+    def add_to(self, loss: ReplayLoss, method: Learner, current: Samples) -> ReplayLoss:
         """The method's loss with the soft-label term, where it applies (Eq. 7).
 
         Args:
@@ -148,3 +148,57 @@ def soft_cross_entropy(logits: Tensor, samples: Samples, labels: Tensor) -> Tens
     tensor(0.6931)
     """
     return samples.mean(-(labels * logits.log_softmax(dim=1)).sum(dim=1))
+
+
+def rehearsed_logits(method: Learner, loss: ReplayLoss) -> Tensor:
+    """The outputs for what is replayed. Refuses a method whose loss has no labels of memory to soften.
+
+    Args:
+        method: The method.
+        loss: What it minimises in a step that replays something.
+    """
+    if loss.rehearsal is None or loss.memory_logits is None:
+        raise ConfigurationError(
+            f"{type(method).__name__} cannot take a distiller: its loss has no labels of memory to soften (it "
+            "returns a ReplayLoss without rehearsal and memory_logits)"
+        )
+    return loss.memory_logits
+
+
+def check_host(method: Learner) -> None:
+    """Refuse such a method before it has trained, though it may replay in later tasks only.
+
+    Its loss is tried out on a copy that is thrown away, in evaluation mode, with two training samples as the incoming
+    batch and, at first, as the memory. A loss that cannot be computed so may still be in order: the first step that
+    replays something will tell.
+
+    Args:
+        method: A method that has a distiller, about to be trained.
+    """
+    on_device = [method.device] if method.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(on_device), method.trainer.precision_plugin.train_step_context():
+            loss = _tried_loss(method)
+    except Exception:  # whatever a user's loss may need that is only there in training
+        return
+    rehearsed_logits(method, loss)
+
+
+def _tried_loss(method: Learner) -> ReplayLoss:
+    trial = copy.deepcopy(method).eval()
+    trial.trainer = method.trainer
+    trial.task = max(method.task, method.replay_from_task)
+    vars(trial).update(log=_log_nothing, log_dict=_log_nothing)
+    data = method.sequence.train_set
+    whole = torch.arange(2 * method.trainer.world_size) % len(data)  # two for each rank
+    trial.memory.to(method.device)
+    if not len(trial.memory):
+        logits = torch.zeros(len(whole), method.num_classes, device=method.device) if method.stores_logits else None
+        trial.memory.add(replace(data[whole].to(method.device), logits=logits), trial)
+    share = replace(data[local_share(whole)].to(method.device), global_size=len(whole))
+    drawn = [trial.draw_memory() for _ in range(trial.memory_draws)]
+    return trial.loss(trial.augment(share), *[draw for draw in drawn if draw is not None])
+
+
+def _log_nothing(*_: object, **__: object) -> None:
+    """In place of Lightning's, which refuses before training."""

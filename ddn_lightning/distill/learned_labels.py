@@ -1,18 +1,16 @@
 """Learned labels: a row of logits for each slot of the memory, without any network."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.devices import moved
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
+from ddn_lightning.distributed import moved
+from ddn_lightning.learner import Learner
 from ddn_lightning.samples import Samples
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class LearnedLabels(BilevelDistiller):
@@ -36,7 +34,7 @@ class LearnedLabels(BilevelDistiller):
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
 
-    def begin_fit(self, method: "ReplayMethod") -> None:
+    def begin_fit(self, method: Learner) -> None:
         """No slot holds anything yet."""
         super().begin_fit(method)
         nn.init.zeros_(self.rows)
@@ -52,11 +50,11 @@ class LearnedLabels(BilevelDistiller):
         self.optimizer = RowAdam([self.rows], self.lr)
         return self.optimizer
 
-    def forget(self, slots: Tensor) -> None:
+    def reset_slots(self, slots: Tensor) -> None:
         """Start the rows of these slots anew."""
         with torch.no_grad():
             self.rows[moved(slots, self.rows.device)] = 0
-        self.optimizer.forget(slots)
+        self.optimizer.reset_rows(slots)
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -102,8 +100,8 @@ class RowAdam(torch.optim.Optimizer):
                 root = (state["square"] / (1 - second**steps)).sqrt() + group["eps"]
                 rows.sub_(torch.where(is_moved, group["lr"] * mean / root, 0))
 
-    def forget(self, slots: Tensor) -> None:
+    def reset_rows(self, rows: Tensor) -> None:
         """Start the moments of these rows anew."""
         for state in self.state.values():
             for moment in state.values():
-                moment[moved(slots, moment.device)] = 0
+                moment[moved(rows, moment.device)] = 0

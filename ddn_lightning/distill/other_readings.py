@@ -6,7 +6,7 @@ text allows; *variants* go beyond it, and ask whether a learned label can earn i
 those of the memory.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,9 @@ from ddn_lightning.batch_statistics import measure
 from ddn_lightning.distill.data_distill_net import DataDistillNet, multilayer_perceptron
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead, LossOfParameters, Parameters
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
-from ddn_lightning.evaluation import evaluating
+from ddn_lightning.learner import Learner
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
-
-if TYPE_CHECKING:
-    from ddn_lightning.methods.replay_method import ReplayMethod
 
 
 class WithinMixture(DataDistillNet):
@@ -62,7 +60,7 @@ class MovedByLookAhead(DataDistillNet):
 class OneOuterBatch(DataDistillNet):
     """Variant: the outer loss forwards the incoming batch and the draw from memory together, as a test does."""
 
-    def outer_batch(self, method: "ReplayMethod", current: Samples) -> list[Samples]:
+    def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
         """All parts as one."""
         return [concatenate(super().outer_batch(method, current))]
 
@@ -96,11 +94,11 @@ class CalibratedOuter(DataDistillNet):
 class DisjointHalves(DataDistillNet):
     """Variant: the virtual step sees the even slots of memory, and the outer loss the odd ones."""
 
-    def inner_batch(self, method: "ReplayMethod") -> Samples | None:
+    def inner_batch(self, method: Learner) -> Samples | None:
         """A draw from the even slots."""
         return _drawn_from_half(method, 0)
 
-    def outer_batch(self, method: "ReplayMethod", current: Samples) -> list[Samples]:
+    def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
         """The incoming batch and, from the second task on, a draw from the odd slots."""
         memory = _drawn_from_half(method, 1) if method.task else None
         return [current] if memory is None else [current, memory]
@@ -109,11 +107,11 @@ class DisjointHalves(DataDistillNet):
 class UnseenOuter(DataDistillNet):
     """Variant: G learns before the classifier's step, so that the outer loss is on a batch not yet trained on."""
 
-    def before_step(self, method: "ReplayMethod", current: Samples) -> None:
+    def before_step(self, method: Learner, current: Samples) -> None:
         """The update, with what comes next."""
         super().update(method, current)
 
-    def update(self, method: "ReplayMethod", current: Samples) -> None:
+    def update(self, method: Learner, current: Samples) -> None:
         """Nothing: the batch has been trained on."""
 
 
@@ -160,7 +158,7 @@ class NoExtraPass(DataDistillNet):
         self._features = torch.empty(0)  # the last that went into the head
         self._rehearsed: tuple[Samples, Tensor, Tensor] | None = None  # samples, their logits and features
 
-    def begin_fit(self, method: "ReplayMethod") -> None:
+    def begin_fit(self, method: Learner) -> None:
         """Look at what goes into the head from now on."""
         super().begin_fit(method)
         method.head.register_forward_pre_hook(self._look_at)
@@ -172,15 +170,15 @@ class NoExtraPass(DataDistillNet):
         self._rehearsed = samples, logits.detach(), self._features
         return super()._soft_loss(samples, logits)
 
-    def inner_batch(self, method: "ReplayMethod") -> Samples | None:
+    def inner_batch(self, method: Learner) -> Samples | None:
         """What the classifier has just rehearsed with soft labels."""
         return None if self._rehearsed is None else self._rehearsed[0]
 
-    def outer_batch(self, method: "ReplayMethod", current: Samples) -> list[Samples]:
+    def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
         """The incoming batch, which nothing is computed on except for logging."""
         return [current]
 
-    def _look_ahead(self, method: "ReplayMethod", inner: Samples, outer: list[Samples]) -> LookAhead:
+    def _look_ahead(self, method: Learner, inner: Samples, outer: list[Samples]) -> LookAhead:
         assert self._rehearsed is not None
         _, logits, features = self._rehearsed
         self._rehearsed = None
@@ -188,7 +186,7 @@ class NoExtraPass(DataDistillNet):
         return LookAhead(logits, functional_call(method.head, along, (features,)))
 
 
-def _drawn_from_half(method: "ReplayMethod", half: int) -> Samples | None:
+def _drawn_from_half(method: Learner, half: int) -> Samples | None:
     generator = method.streams[DRAWS]
     slots = method.memory.slots[half::2]
     chosen = slots[torch.randperm(len(slots), generator=generator)[: method.replay_batch_size]]

@@ -7,13 +7,16 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.devices import moved
-from ddn_lightning.distributed import take_from_first_rank
+from ddn_lightning.distributed import moved, take_from_first_rank
 from ddn_lightning.errors import ConfigurationError, check_momentum, check_not_negative, check_positive
-from ddn_lightning.memory.distribution_matching import matching_loss, random_features, random_network
+from ddn_lightning.memory.distribution_matching import (
+    SiameseAugmentation,
+    matching_loss,
+    random_features,
+    random_network,
+)
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import Learner, Memory
-from ddn_lightning.memory.siamese_augmentation import SiameseAugmentation
+from ddn_lightning.memory.memory import Memory, MemoryHost
 from ddn_lightning.samples import Samples
 
 MEAN, DEVIATION = 127.5, 64.0  # grey levels, with which pixels are standardised: near enough for any data
@@ -120,11 +123,11 @@ class LowRankMemory(Memory):
             )
         return number
 
-    def add(self, samples: Samples, learner: Learner | None = None) -> Tensor:
+    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
         """Make room for classes not met before, and take matching steps. No slot changes its class."""
         assert samples.tasks is not None
         labels = samples.labels.cpu()
-        self._meet(samples, labels)
+        self._register_classes(samples, labels)
         if (task := int(samples.tasks.max())) != self.task:
             self.task, self.steps_taken = task, 0
         real = (samples.images.float() - MEAN) / DEVIATION
@@ -189,7 +192,7 @@ class LowRankMemory(Memory):
         for name in ("labels", "tasks"):
             checks.tensor(f"{part}/{name}", contents[name], torch.int64, left.shape[:1], least=0)
 
-    def _meet(self, samples: Samples, labels: Tensor) -> None:
+    def _register_classes(self, samples: Samples, labels: Tensor) -> None:
         """Share the memory among all classes, those of a batch included."""
         assert samples.tasks is not None
         known = self.labels

@@ -13,7 +13,7 @@ from ddn_lightning.errors import check_positive
 from ddn_lightning.samples import Samples
 
 
-class Learner(Protocol):
+class MemoryHost(Protocol):
     """What a memory may ask of the method that offers it samples."""
 
     num_classes: int
@@ -80,12 +80,12 @@ class Memory(ABC):
         """What the slots hold, with the slots noted down."""
 
     @abstractmethod
-    def add(self, samples: Samples, learner: Learner | None = None) -> Tensor:
+    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
         """Offer a batch.
 
         Args:
             samples: The batch over all ranks, not augmented.
-            learner: The method, right after its step on the batch, for memories whose choice depends on it.
+            host: The method, right after its step on the batch, for memories whose choice depends on it.
 
         Returns:
             The slots that hold another sample now, on the host.

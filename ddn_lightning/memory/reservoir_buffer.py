@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ddn_lightning.memory.memory import Learner
+from ddn_lightning.memory.memory import MemoryHost
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.samples import Samples
 
@@ -25,7 +25,7 @@ class ReservoirBuffer(SlotBuffer):
         2
     """
 
-    def choose(self, samples: Samples, learner: Learner | None) -> Tensor:
+    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
         """The next free slots; then, for the n-th sample of the stream, one of n places, of which M are slots."""
         turn = torch.arange(self.seen, self.seen + len(samples))  # how many samples were offered before each
         slots = turn.clone()

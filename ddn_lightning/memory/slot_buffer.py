@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.devices import moved
+from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.memory.memory import Learner, Memory
+from ddn_lightning.memory.memory import Memory, MemoryHost
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # only ever used to select slots, which happens on the host
@@ -32,7 +32,7 @@ class SlotBuffer(Memory):
         self.clear()
 
     @abstractmethod
-    def choose(self, samples: Samples, learner: Learner | None) -> Tensor:
+    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
         """A slot for each sample of a batch, in its order, on the host; -1 leaves a sample out.
 
         Where several go to one slot, the last of them stays.
@@ -64,13 +64,13 @@ class SlotBuffer(Memory):
         found = {name: field[slots if name in HOST_FIELDS else on_device] for name, field in self._fields.items()}
         return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
 
-    def add(self, samples: Samples, learner: Learner | None = None) -> Tensor:
+    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
         """Offer a batch, in its order.
 
         Returns:
             The slots that hold something new, ascending and on the host.
         """
-        slots = self.choose(samples, learner)
+        slots = self.choose(samples, host)
         self.seen += len(samples)
         rows = (slots >= 0).nonzero().squeeze(1)
         slots, order = slots[rows].sort(stable=True)

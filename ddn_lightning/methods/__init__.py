@@ -1,1 +1,35 @@
 """Continual-learning methods, one file each."""
+
+from ddn_lightning.methods.bic import BiC
+from ddn_lightning.methods.cls_er import CLSER
+from ddn_lightning.methods.derpp import DERPlusPlus
+from ddn_lightning.methods.er import ER
+from ddn_lightning.methods.er_ace import ERACE
+from ddn_lightning.methods.exemplar_method import ExemplarMethod
+from ddn_lightning.methods.finetune import Finetune
+from ddn_lightning.methods.icarl import ICaRL
+from ddn_lightning.methods.joint import Joint
+from ddn_lightning.methods.lodm import LoDM
+from ddn_lightning.methods.lucir import LUCIR
+from ddn_lightning.methods.mnemonics import Mnemonics
+from ddn_lightning.methods.pixel_distillation import PixelDistillation
+from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
+
+__all__ = [
+    "CLSER",
+    "ER",
+    "ERACE",
+    "LUCIR",
+    "BiC",
+    "DERPlusPlus",
+    "ExemplarMethod",
+    "Finetune",
+    "ICaRL",
+    "Joint",
+    "LoDM",
+    "Mnemonics",
+    "PixelDistillation",
+    "ReplayMethod",
+    "WholeBufferDistillation",
+]

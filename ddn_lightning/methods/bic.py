@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.callbacks.stage_progress import track
+from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.memory.exemplar_set import rank_in_class

@@ -1,6 +1,6 @@
 """A task learner whose BatchNorm statistics may be those of its memory, and who decides which batches move them."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
@@ -21,8 +21,7 @@ from ddn_lightning.batch_statistics import (
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.checkpoint.weights import check_buffers
 from ddn_lightning.distributed import take_from_first_rank
-from ddn_lightning.memory.exemplar_set import ExemplarSet
-from ddn_lightning.memory.memory import Memory
+from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.methods.task_learner import CHECKPOINT_KEY, TaskLearner
 from ddn_lightning.samples import Samples
 
@@ -61,11 +60,6 @@ class CalibratedLearner(TaskLearner, ABC):
         self.running_buffers: Buffers | None = None  # those of training, while the calibrated ones are in their place
         self._at_rest: set[str] = set()
 
-    @property
-    @abstractmethod
-    def kept(self) -> Memory | ExemplarSet | None:
-        """Where samples of tasks that have ended are kept, if anywhere."""
-
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
         """Logits of a batch in the loss, which moves the running statistics if it is to.
 
@@ -87,7 +81,7 @@ class CalibratedLearner(TaskLearner, ABC):
         """Why there is nothing to calibrate, or nothing to calibrate with."""
         if not layers_with_statistics(self.backbone) and not layers_with_statistics(self.head):
             return f"{type(self.backbone).__name__} has no BatchNorm"
-        return f"{type(self).__name__} keeps no samples" if self.kept is None else None
+        return f"{type(self).__name__} keeps no samples" if self.stored_samples is None else None
 
     def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
         """All that is different when the statistics are those of the stored samples; empty if there are not two.
@@ -101,10 +95,11 @@ class CalibratedLearner(TaskLearner, ABC):
         self._note_layers_at_rest()
         if self.obstacle_to_calibration or len(slots := self.calibration_slots()) < 2:
             return {}
-        assert self.kept is not None
-        labels = self.kept[slots].labels.cpu()
+        stored = self.stored_samples
+        assert stored is not None
+        labels = stored[slots].labels.cpu()
         chosen = (slots[batch] for batch in even_batches(labels, batch_size, class_balanced))
-        batches = (self.normalised(self.kept[batch].images) for batch in chosen)
+        batches = (self.normalised(stored[batch].images) for batch in chosen)
         context = self.trainer.precision_plugin.val_step_context()
         with torch.inference_mode(False), isolate_rng(), context:
             buffers = measure(self, self.class_scores, batches, leave_out=self._at_rest)
@@ -113,7 +108,7 @@ class CalibratedLearner(TaskLearner, ABC):
 
     def calibration_slots(self) -> Tensor:
         """Which stored samples calibrated statistics are those of, on the host: all."""
-        return torch.empty(0, dtype=torch.long) if self.kept is None else self.kept.slots
+        return torch.empty(0, dtype=torch.long) if self.stored_samples is None else self.stored_samples.slots
 
     def normalised(self, images: Tensor) -> Tensor:
         """Stored images as the network takes them, not augmented."""
@@ -198,7 +193,7 @@ class CalibratedLearner(TaskLearner, ABC):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the calibrated statistics of a checkpoint, unless it is to train on from."""
         super().on_load_checkpoint(checkpoint)
-        is_fit = self._trainer is not None and self.trainer.state.fn == "fit"
+        is_fit = has_trainer(self) and self.trainer.state.fn == "fit"
         if CALIBRATED not in checkpoint[CHECKPOINT_KEY] or is_fit:
             return
         buffers = check_buffers(CALIBRATED, checkpoint[CHECKPOINT_KEY][CALIBRATED], dict(self.named_buffers()))

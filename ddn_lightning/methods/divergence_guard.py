@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, distributed
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import DivergenceError
+from ddn_lightning.learner import Learner
 
 MOST_NOTED = 1000  # losses that wait on the device to be looked at
 STATISTICS = ("running_mean", "running_var")  # of BatchNorm
@@ -36,7 +36,7 @@ class _NotedLoss:
     place: _Place
 
 
-class DivergenceGuard(LightningModule):
+class DivergenceGuard(Learner):
     """Notes losses on their device, and raises a :class:`DivergenceError` at the next look if one is not finite.
 
     To look is to wait for the device. It happens where that costs little: in steps that are logged, at an epoch's end,
@@ -45,16 +45,9 @@ class DivergenceGuard(LightningModule):
     the same moments and agree.
     """
 
-    task: int
-
     def __init__(self) -> None:
         super().__init__()
         self._noted: list[_NotedLoss] = []
-
-    @property
-    def current_lr(self) -> float:
-        """The learning rate of the training step."""
-        raise NotImplementedError  # only a method with a training step has one
 
     def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:
         """Note a loss to be looked at later.
@@ -116,7 +109,7 @@ class DivergenceGuard(LightningModule):
     def _stop(self, reason: str) -> NoReturn:
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
             if isinstance(callback, TaskCallback):
-                callback.on_divergence(self.trainer, self, reason)  # type: ignore[arg-type]  # every method is one
+                callback.on_divergence(self.trainer, self, reason)
         raise DivergenceError(reason)
 
     def _learned(self) -> Iterator[tuple[str, Tensor]]:

@@ -40,13 +40,13 @@ class ERACE(ReplayMethod):
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """Plain cross-entropy, while nothing is replayed."""
-        self._meet(current)
+        self._register_classes(current)
         return super().current_loss(current)
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Masked cross-entropy on the incoming batch, plain cross-entropy on memory."""
         (rehearsed,) = memory
-        is_absent = self.is_met_class & ~self._meet(current)
+        is_absent = self.is_met_class & ~self._register_classes(current)
         logits = self.logits_of(current)
         memory_logits = self.logits_of(rehearsed)
         among_the_rest = logits.masked_fill(is_absent, torch.finfo(logits.dtype).min)
@@ -59,7 +59,7 @@ class ERACE(ReplayMethod):
         if stage == "fit":
             self.is_met_class = torch.zeros_like(self.is_met_class)
 
-    def _meet(self, current: Samples) -> Tensor:
+    def _register_classes(self, current: Samples) -> Tensor:
         """Note which classes were in any batch; returns those in this one, on whatever rank."""
         labels = gather_shares(current.labels, current.total)
         is_present = functional.one_hot(labels, self.num_classes).any(dim=0)

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.callbacks.stage_progress import track
-from ddn_lightning.checkpoint.held_samples import check_samples
+from ddn_lightning.callbacks.task_progress_bar import track
+from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.evaluation import evaluating
+from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet, herding
 from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples, concatenate
 
 
@@ -46,7 +47,7 @@ class ExemplarMethod(ReplayMethod):
         self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
 
     @property
-    def kept(self) -> ExemplarSet:
+    def stored_samples(self) -> ExemplarSet:
         """The exemplars."""
         return self.exemplars
 
@@ -75,7 +76,7 @@ class ExemplarMethod(ReplayMethod):
         super().on_load_checkpoint(checkpoint)
         saved = ExemplarSet(self.buffer_size)
         saved.set_extra_state(checkpoint["state_dict"].get("exemplars._extra_state"))
-        if len(saved) and self._trainer is not None:
+        if len(saved) and has_trainer(self):
             check_samples("exemplars", saved.samples, self.sequence.test_set, self.sequence.task_classes)
 
     def begin_task(self) -> None:

@@ -7,16 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddn_lightning.callbacks.stage_progress import track
+from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.distill.bilevel_distiller import check_precision
 from ddn_lightning.distill.hypergradient import FrozenNetwork, pixel_surrogate
 from ddn_lightning.distill.learned_labels import RowAdam
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import check_not_negative, check_positive
-from ddn_lightning.evaluation import evaluating
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.methods.er import ER
-from ddn_lightning.optimization import descend
+from ddn_lightning.optimization import descend, evaluating
 from ddn_lightning.samples import Samples
 
 DISTILLATION = "pixel distillation"

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.logged_curves import LoggedCurves, batches_logged, is_logged
+from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
-from ddn_lightning.checkpoint.resumable import check_resumable
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import average_batch_norm, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
+from ddn_lightning.lightning_internals import batches_logged, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
-from ddn_lightning.methods.check_trainer import check_schedule, check_trainer
+from ddn_lightning.methods.check_trainer import check_resumable, check_schedule, check_trainer
 from ddn_lightning.methods.optimizers import (
     ClipAlgorithm,
     LRSchedulerCallable,
@@ -88,6 +88,7 @@ class ReplayMethod(CalibratedLearner, ABC):
     memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for a method without reservoir
     replay_from_task: ClassVar[int] = 0  # the first task, counted from 0, in which memory is replayed
     stores_logits: ClassVar[bool] = False  # whether the memory keeps the outputs of what it stores
+    distiller: LabelDistiller | None
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class ReplayMethod(CalibratedLearner, ABC):
             distiller.build(num_classes, self.buffer_size)
 
     @property
-    def kept(self) -> Memory | ExemplarSet | None:
+    def stored_samples(self) -> Memory | ExemplarSet | None:
         """Where samples of tasks that have ended are kept, if anywhere."""
         return self.memory if self.memory_draws else None
 
@@ -265,7 +266,7 @@ class ReplayMethod(CalibratedLearner, ABC):
 
         Override it to step in another direction, as A-GEM does, by :meth:`gradient_of` one or more of its terms.
         """
-        return self.gradient_of([lambda: loss.total, *loss.further], parameters)
+        return self.gradient_of([lambda: loss.total, *loss.deferred_terms], parameters)
 
     def gradient_of(
         self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]

@@ -7,22 +7,20 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.callbacks.forgetting import MATRICES
-from ddn_lightning.callbacks.logged_curves import drop_old_values
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.checks import described
-from ddn_lightning.checkpoint.contents import check_contents, table_of_contents
-from ddn_lightning.checkpoint.loop_position import FORMAT, begin_next_epoch, settle
-from ddn_lightning.checkpoint.record import checked_clock, checked_record
+from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, settle
+from ddn_lightning.checkpoint.record import check_contents, checked_clock, checked_record, table_of_contents
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.evaluation import evaluating
-from ddn_lightning.methods.check_trainer import is_resuming
+from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
+from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
@@ -41,11 +39,6 @@ class TaskLearner(DivergenceGuard):
         mask_unseen: Whether predictions are limited to the classes seen so far.
         transform: Augmentation and normalisation; ``None`` takes the data module's.
     """
-
-    accuracy_matrix: Tensor
-    task_il_matrix: Tensor
-    calibrated_accuracy_matrix: Tensor  # measured with BatchNorm statistics of the memory
-    is_seen_class: Tensor
 
     def __init__(
         self,
@@ -116,16 +109,6 @@ class TaskLearner(DivergenceGuard):
                 f"{type(self).__name__} needs a TaskSequence such as SplitDigits for its datamodule, got {sequence!r}"
             )
         return sequence
-
-    @property
-    def tasks_seen(self) -> int:
-        """Number of tasks begun."""
-        return self.task + 1
-
-    @property
-    def old_tasks(self) -> range:
-        """The tasks before the current one."""
-        return range(self.task)
 
     def samples_of_epoch(self, sequence: TaskSequence, epoch: int) -> Samples:
         """What the data module serves in an epoch. A task before it that a resume has left unended is ended first."""
@@ -228,7 +211,7 @@ class TaskLearner(DivergenceGuard):
             "method": type(self).__name__,
             "num_classes": self.num_classes,
             "streams": self.streams.state_dict(),
-            "sequence": self.sequence.record(),
+            "sequence": self.sequence.resume_state(),
         }
         checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # of what a fit goes on from
 
@@ -236,12 +219,12 @@ class TaskLearner(DivergenceGuard):
         """Refuse what another method saved, or one for another number of classes, and what cannot have been saved."""
         record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
         self.streams.load_state_dict(record["streams"])
-        if self._trainer is None:
+        if not has_trainer(self):
             return
         is_fit = self.trainer.state.fn == "fit"
         if is_fit:
             check_contents(checkpoint, record.get("contents", {}))  # those of format 1 have none
-        self.sequence.go_on_from(record["sequence"])
+        self.sequence.resume_from(record["sequence"])
         check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
         if is_fit:
             self._check_training_state(checkpoint, record["format"])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.devices import moved
+from ddn_lightning.distributed import moved
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.samples import Samples
 

@@ -15,6 +15,9 @@ from ddn_lightning.metrics.functional import (
     forgetting,
 )
 
+CALIBRATED_MATRIX = "calibrated_accuracy_matrix"
+MATRICES = ("accuracy_matrix", "task_il_matrix", CALIBRATED_MATRIX)  # a method's buffers for what is measured
+
 
 class AccuracyMatrix(Metric):
     """Accuracy in percent on each task after each task, class-incremental and task-incremental.

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddn_lightning.report.baselines import baselines_of, names_of
 from ddn_lightning.report.groups import by_seed
-from ddn_lightning.report.paired import Estimate, estimate, paired_difference, paired_ratio
-from ddn_lightning.report.seed_group import STATISTICS, SeedGroup, Statistics
+from ddn_lightning.report.seed_group import STATISTICS, SeedGroup, Statistics, baselines_of, names_of
+from ddn_lightning.report.statistic import Estimate, estimate, paired_difference, paired_ratio
 from ddn_lightning.runs.recorded_run import RecordedRun
 
 

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 
 from ddn_lightning.report.compared import Compared, ComparedRow
-from ddn_lightning.report.paired import Estimate
+from ddn_lightning.report.statistic import Estimate
 
 HEADER = ("group", "n", "seeds", "ACC ↑", "FM ↓", "against", "Δ ACC", "Δ FM", "CPU min", "cost")
 EXPLANATION = (

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.report.statistic import Statistic, statistic
-from ddn_lightning.runs.run_result import RunResult
+from ddn_lightning.runs.results import RunResult
 
 TITLES = {
     "er": "ER",

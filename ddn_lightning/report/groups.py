@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddn_lightning.report.statistic import Statistic, statistic
-from ddn_lightning.runs.recorded_run import RecordedRun, Results
+from ddn_lightning.runs.recorded_run import RecordedRun
+from ddn_lightning.runs.results import Results
 
-PLACES = ("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only")
-SHOWS = ("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps")
-TOLD_APART = ("model.init_args.", "data.init_args.", "forgetting.")
-TOLD = ("model.init_args.buffer_size", "model.init_args.distiller", "model.init_args.distiller.class_path")
+IDENTITY_KEYS = ("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only")
+DISPLAY_KEYS = ("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps")
+COMPARED_PREFIXES = ("model.init_args.", "data.init_args.", "forgetting.")
+COLUMN_KEYS = (
+    "model.init_args.buffer_size",
+    "model.init_args.distiller",
+    "model.init_args.distiller.class_path",
+)
 ALPHA, BETA = (f"model.init_args.distiller.init_args.{name}" for name in ("alpha", "beta"))
 Points = dict[float, tuple[Statistic, Statistic]]
 
@@ -51,7 +56,10 @@ def _as_text(value: object) -> str:
 
 def what_differs(runs: Sequence[RecordedRun]) -> list[str]:
     """The settings in which each run is unlike others, in short; not those that other columns of a table tell."""
-    settings = [{k: v for k, v in run.config.items() if k.startswith(TOLD_APART) and k not in TOLD} for run in runs]
+    settings = [
+        {k: v for k, v in run.config.items() if k.startswith(COMPARED_PREFIXES) and k not in COLUMN_KEYS}
+        for run in runs
+    ]
     found = [one for one in differences(settings) if len({value for value in one.values if value}) > 1]
     return [
         ", ".join(f"{one.key.rpartition('.')[2]} {one.values[number]}" for one in found if one.values[number])
@@ -61,7 +69,7 @@ def what_differs(runs: Sequence[RecordedRun]) -> list[str]:
 
 def by_seed(runs: Iterable[RecordedRun]) -> list[list[RecordedRun]]:
     """Groups of runs that differ in nothing but their seed, and in what does not change a result."""
-    return _grouped(runs, ignored=(*PLACES, *SHOWS))
+    return _grouped(runs, ignored=(*IDENTITY_KEYS, *DISPLAY_KEYS))
 
 
 def _grouped(runs: Iterable[RecordedRun], ignored: Sequence[str]) -> list[list[RecordedRun]]:
@@ -76,7 +84,7 @@ def _grouped(runs: Iterable[RecordedRun], ignored: Sequence[str]) -> list[list[R
 def alpha_beta_points(runs: Iterable[RecordedRun]) -> tuple[Points, Points] | None:
     """ACC and FM by alpha and by beta, empty where no runs differ; the other weight is the one that most runs have."""
     numbers = [run for run in runs if all(isinstance(run.config.get(key), int | float) for key in (ALPHA, BETA))]
-    groups = _grouped(numbers, ignored=(*PLACES, *SHOWS, ALPHA, BETA))
+    groups = _grouped(numbers, ignored=(*IDENTITY_KEYS, *DISPLAY_KEYS, ALPHA, BETA))
     largest = max(groups, key=len, default=[])
     alphas, betas = (_points(largest, varied, fixed) for varied, fixed in ((ALPHA, BETA), (BETA, ALPHA)))
     varied = [points if len(points) > 1 else {} for points in (alphas, betas)]

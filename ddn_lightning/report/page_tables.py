@@ -7,7 +7,7 @@ from typing import Any
 from ddn_lightning.report.compared import Compared
 from ddn_lightning.report.compared_tables import HEADER, NOTHING, cells
 from ddn_lightning.report.groups import Difference, by_seed, differences, what_differs
-from ddn_lightning.report.paper_match import paper_target
+from ddn_lightning.report.paper import paper_target
 from ddn_lightning.report.statistic import Statistic, statistic
 from ddn_lightning.runs.recorded_run import RecordedRun
 

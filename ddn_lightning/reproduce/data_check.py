@@ -10,12 +10,11 @@ from pathlib import Path
 from jsonargparse import ArgumentError, ArgumentParser
 
 from ddn_lightning.data.data_record import DataRecord
-from ddn_lightning.data.notes import note
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note
 from ddn_lightning.reproduce.plan import Run, data_options
-from ddn_lightning.runs.recorded_run import RESULTS_FILE
-from ddn_lightning.runs.run_result import read_result
+from ddn_lightning.runs.results import RESULTS_FILE, read_result
 
 IRRELEVANT = inspect.signature(TaskSequence).parameters.keys() - {"num_tasks"}  # how data is served, not which it is
 

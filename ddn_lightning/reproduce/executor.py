@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from ddn_lightning.callbacks.last_checkpoint import LAST
 from ddn_lightning.errors import check_positive
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs.files import lock_open
-from ddn_lightning.runs.run_folder import CHECKPOINTS
-from ddn_lightning.runs.run_result import read_divergence, read_result
+from ddn_lightning.runs.results import read_divergence, read_result
+from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 PROGRAM = (sys.executable, "-m", "ddn_lightning")
 QUIET = ("--trainer.enable_progress_bar", "false")  # nobody watches, and the log would be full of it

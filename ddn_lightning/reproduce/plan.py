@@ -3,18 +3,24 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
-from ddn_lightning.runs.safe_yaml import read_settings
+from ddn_lightning.runs.config import read_settings
 
 PAPER_RUNS = {"online": 10, "offline": 3}  # DDN paper, section 6.1
 DATA_FOLDER = "data"  # where the shipped configurations look for datasets
+TABLES = (*PAPER_TABLES, "alpha_beta", "digits")
+ALPHAS = (0, 0.5, 1, 2)
+BETAS = (0, 0.5, 0.9, 1)
+HOSTS = ("er", "derpp", "cls_er", "er_ace")
+OTHERS = ("icarl", "lucir", "bic", "mnemonics", "lodm", "whole_buffer")
+ABLATIONS = ("random_labels", "label_smoothing", "l2y")
 
 
 @dataclass(frozen=True)
@@ -186,3 +192,31 @@ def _load(path: Path) -> dict[str, Any]:
 def _fingerprint(settings: object) -> str:
     """Eight characters that change with any setting, so that no run passes for another."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def table(name: str) -> list[Target]:
+    """The cells of one of :data:`TABLES`."""
+    if name == "alpha_beta":
+        return _alpha_beta()
+    if name == "digits":
+        return _digits()
+    return paper_table(name)
+
+
+def _alpha_beta() -> list[Target]:
+    """DDN's two weights on Split CIFAR-10. The paper shows a figure; its best point is a cell of Table 1."""
+    (best,) = [target for target in paper_table("table1") if target.cell == Cell("online", "cifar10", 200, "er", "ddn")]
+    grid = []
+    for alpha, beta in product(ALPHAS, BETAS):
+        cell = replace(best.cell, variant=f"alpha={alpha} beta={beta}")
+        grid.append(replace(best, cell=cell) if (alpha, beta) == (1, 0.9) else Target(cell))
+    return grid
+
+
+def _digits() -> list[Target]:
+    """Every method on Split Digits: minutes on a CPU, without a download, and not in the paper."""
+    bounds = [Cell("offline", "digits", 0, method) for method in ("finetune", "joint")]
+    hosts = [Cell("offline", "digits", 100, *pair) for pair in product(HOSTS, ("none", "ddn"))]
+    others = [Cell("offline", "digits", 100, method) for method in OTHERS]
+    ablations = [Cell("offline", "digits", 100, "er", plugin) for plugin in ABLATIONS]
+    return [Target(cell) for cell in (*bounds, *hosts, *others, *ablations)]

@@ -20,7 +20,7 @@ MOST_BYTES = 2**28  # of a file that is read at once; a run's curves are the lar
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Write to the path that is given here; only once that is complete does it take the place of the file.
 
     Killed at any moment, the old file or the new one is there. If writing fails, the old one is, and the error names
@@ -56,7 +56,7 @@ def partial_path(path: Path) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, as a whole, whatever the locale."""
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")
 
 

@@ -11,7 +11,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from ddn_lightning.runs.files import read_regular, replacing
+from ddn_lightning.runs.files import atomic_write, read_regular
 
 OBSERVATIONS_FILE = "observations.npz"
 MOST_BYTES = 2**30  # of all arrays together, unpacked: far more than a run of a thousand classes has
@@ -55,7 +55,7 @@ class Observed:
 
 def save_observed(observed: Observed, folder: Path) -> None:
     """Write the file of a run."""
-    with replacing(folder / OBSERVATIONS_FILE) as partial, partial.open("wb") as file:
+    with atomic_write(folder / OBSERVATIONS_FILE) as partial, partial.open("wb") as file:
         arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in observed.tensors().items()}
         numpy.savez_compressed(file, **arrays)
 

@@ -10,74 +10,30 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy
-import torch
-from torch import Tensor
 
-from ddn_lightning.runs.config_changes import flat
-from ddn_lightning.runs.curve import Curve
+from ddn_lightning.runs.config import flat, load_yaml
 from ddn_lightning.runs.files import read_regular
 from ddn_lightning.runs.observed import OBSERVATIONS_FILE, Observed, parse_observed
-from ddn_lightning.runs.run_result import DIVERGED
-from ddn_lightning.runs.safe_yaml import load_yaml
+from ddn_lightning.runs.results import RESULTS_FILE, Results, parse_results
 
 CONFIG_FILE = "config.yaml"
-RESULTS_FILE = "results.json"
 CURVES_FILE = "metrics.csv"
 TASK_ENDS = "average_accuracy"  # is logged at task ends only
 Parsed = TypeVar("Parsed")
 OPTIONAL = (CURVES_FILE, OBSERVATIONS_FILE)
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
-    """What stands in ``results.json``; accuracies in percent, ``None`` or ``nan`` where nothing was measured.
+@dataclass(frozen=True)
+class Curve:
+    """A value over training.
 
     Args:
-        method: Class of the method.
-        plugin: Class of its distiller; ``None`` for the method alone.
-        dataset: Name of the data.
-        buffer_size: Samples that the memory holds.
-        seed: Seed.
-        acc: Average accuracy.
-        fm: Forgetting.
-        bwt: Backward transfer.
-        aaa: Average anytime accuracy.
-        matrix: The accuracy matrix.
-        tasks_finished: Tasks learned.
-        seconds: What training took.
-        versions: Of the packages it was made with.
-        class_names: Names of the classes, where the data has any.
-        divergence: Where and how it has diverged, if it has.
-        cpu_minutes: Processor time of training.
-        statistics: BatchNorm statistics it was evaluated with: ``running``, ``memory`` or ``both``.
-        calibrated_acc: Average accuracy with calibrated BatchNorm statistics, where it was measured besides.
-        calibrated_fm: Forgetting with them.
+        tasks_learned: Where it was measured, in tasks.
+        values: What was measured.
     """
 
-    method: str
-    plugin: str | None
-    dataset: str
-    buffer_size: int
-    seed: int
-    acc: float | None
-    fm: float | None
-    bwt: float | None
-    aaa: float | None
-    matrix: Tensor
-    tasks_finished: int
-    seconds: float | None
-    versions: Mapping[str, str]
-    class_names: tuple[str, ...] | None
-    divergence: str | None = None
-    cpu_minutes: float | None = None
-    statistics: str = "running"
-    calibrated_acc: float | None = None
-    calibrated_fm: float | None = None
-
-    @property
-    def title(self) -> str:
-        """Method and plug-in."""
-        return self.method if self.plugin is None else f"{self.method} + {self.plugin}"
+    tasks_learned: Sequence[float]
+    values: Sequence[float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +96,7 @@ def read_run(folder: Path) -> RecordedRun:
         return RecordedRun(folder.name, folder, problems=["is not a folder"])
     problems: list[str] = []
     config = _read(folder / CONFIG_FILE, _config, problems) or {}
-    results = _read(folder / RESULTS_FILE, _results, problems)
+    results = _read(folder / RESULTS_FILE, parse_results, problems)
     rows = _read(folder / CURVES_FILE, _rows, problems)
     observed = _read(folder / OBSERVATIONS_FILE, parse_observed, problems)
     if results is not None and observed is not None and len(observed.task_classes) != len(results.matrix):
@@ -197,38 +153,3 @@ def _is_number(text: object) -> bool:
         return math.isfinite(float(str(text)))
     except ValueError:
         return False
-
-
-def _results(content: bytes) -> Results:
-    results = json.loads(content.decode())
-    matrix = [[math.nan if value is None else float(value) for value in row] for row in results["accuracy_matrix"]]
-    if not matrix or any(len(row) != len(matrix) for row in matrix):
-        raise ValueError("the accuracy matrix must be a square")
-
-    def number(name: str) -> float | None:
-        value = results.get(name)
-        return None if value is None or not math.isfinite(float(value)) else float(value)
-
-    names = results.get("class_names")
-    plugin = results.get("plugin")
-    return Results(
-        method=str(results["method"]),
-        plugin=None if plugin is None else str(plugin),
-        dataset=str(results["dataset"]),
-        buffer_size=int(results["buffer_size"]),
-        seed=int(results["seed"]),
-        acc=number("average_accuracy"),
-        fm=number("forgetting"),
-        bwt=number("backward_transfer"),
-        aaa=number("average_anytime_accuracy"),
-        matrix=torch.tensor(matrix),
-        tasks_finished=int(results["tasks_finished"]),
-        seconds=number("seconds"),
-        versions={str(package): str(version) for package, version in dict(results.get("versions", {})).items()},
-        class_names=None if names is None else tuple(map(str, names)),
-        divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
-        cpu_minutes=number("cpu_minutes"),
-        statistics=str(results.get("statistics", "running")),
-        calibrated_acc=number("calibrated_average_accuracy"),
-        calibrated_fm=number("calibrated_forgetting"),
-    )

@@ -4,15 +4,15 @@ import os
 import shutil
 from pathlib import Path
 
-from ddn_lightning.callbacks.last_checkpoint import LAST
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.runs.files import partial_path, try_lock
-from ddn_lightning.runs.recorded_run import CONFIG_FILE, RESULTS_FILE
-from ddn_lightning.runs.run_result import read_divergence
+from ddn_lightning.runs.recorded_run import CONFIG_FILE, CURVES_FILE
+from ddn_lightning.runs.results import MATRIX_FILE, RESULTS_FILE, read_divergence
 
 CHECKPOINTS = "checkpoints"
-LEFT_OVER = {CONFIG_FILE, "hparams.yaml", "metrics.csv"}
-OF_DIVERGED = {RESULTS_FILE, "accuracy_matrix.csv"}
+LAST = "last.ckpt"
+LEFT_OVER = {CONFIG_FILE, "hparams.yaml", CURVES_FILE}
+OF_DIVERGED = {RESULTS_FILE, MATRIX_FILE}
 TENSORBOARD = "events.out.tfevents."  # how the names of its files begin
 
 

@@ -16,10 +16,12 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 from tiny import TinySequence
 from torch import distributed
 
-from ddn_lightning import ER, ConfigurationError, ReplayMethod, SaveProgress
+from ddn_lightning import ER, ConfigurationError, LastCheckpoint, ReplayMethod
 from ddn_lightning.callbacks.stop_signals import STOP_SIGNALS, Interrupted
+from ddn_lightning.cli import main
 from ddn_lightning.errors import SavingError
 
+QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 LAST = Path("checkpoints/last.ckpt")
 
@@ -44,7 +46,7 @@ def trained(
     **arguments: Any,
 ) -> ReplayMethod:
     """12 steps, 4 per task."""
-    arguments["callbacks"] = [*callbacks, SaveProgress(every_n_minutes=every_n_minutes)]
+    arguments["callbacks"] = [*callbacks, LastCheckpoint(every_n_minutes=every_n_minutes)]
     return fit(lambda: build(method), enable_checkpointing=True, **arguments)
 
 
@@ -59,7 +61,7 @@ def test_it_saves_when_it_is_time_and_at_each_tasks_end(
 ) -> None:
     steps = []
 
-    class Noted(SaveProgress):
+    class Noted(LastCheckpoint):
         def _save(self, trainer: Trainer) -> None:
             super()._save(trainer)
             steps.append(saved_step())
@@ -71,7 +73,7 @@ def test_it_saves_when_it_is_time_and_at_each_tasks_end(
 
 def test_a_negative_time_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="every_n_minutes must be zero or positive, got -1"):
-        SaveProgress(every_n_minutes=-1)
+        LastCheckpoint(every_n_minutes=-1)
 
 
 def kill() -> None:
@@ -180,12 +182,12 @@ def test_a_signal_in_the_sanity_check_stops_after_the_first_batch(fit: Callable[
 def test_lightning_finds_it_and_only_methods_take_it(
     make_trainer: Callable[..., Trainer],
 ) -> None:
-    trainer = make_trainer(enable_checkpointing=True, callbacks=[SaveProgress()])
+    trainer = make_trainer(enable_checkpointing=True, callbacks=[LastCheckpoint()])
     trainer.fit(build(ER), TinySequence(batch_size=6))
     measured = trainer.test(datamodule=TinySequence(batch_size=6), ckpt_path="best", verbose=False)
     assert "test/average_accuracy" in measured[0]
     with pytest.raises(ConfigurationError, match="needs a method such as ER, got BoringModel"):
-        make_trainer(enable_checkpointing=True, callbacks=[SaveProgress()]).fit(BoringModel())
+        make_trainer(enable_checkpointing=True, callbacks=[LastCheckpoint()]).fit(BoringModel())
 
 
 def test_signals_are_left_alone_outside_the_main_thread(fit: Callable[..., ReplayMethod]) -> None:
@@ -229,3 +231,13 @@ def test_a_full_disk_leaves_the_checkpoint_before_intact(
     assert "File too large" in said
     assert os.listdir("checkpoints") == (["last.ckpt"] if step else [])
     assert not step or saved_step() == step
+
+
+def test_the_name_of_version_0_1_works_and_says_what_replaced_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = "--trainer.enable_progress_bar false --trainer.callbacks SaveProgress --trainer.callbacks.folder old"
+    assert main(["fit", "--config", str(QUICKSTART), "--trainer.max_steps", "2", *options.split()]) == 0
+    assert (tmp_path / "old" / "last.ckpt").is_file()
+    assert "note: SaveProgress is called LastCheckpoint now" in capsys.readouterr().err

@@ -86,9 +86,9 @@ def test_the_end_is_as_the_method_and_its_memory_say(fit: Fit) -> None:
 
 def test_exemplars_are_seen_like_any_memory(fit: Fit) -> None:
     method, observed = watched(fit, lambda: build(ICaRL))
-    assert method.kept is not None
+    assert method.stored_samples is not None
     assert observed.composition is not None
-    assert observed.composition[-1].tolist() == method.kept.labels.bincount(minlength=6).tolist()
+    assert observed.composition[-1].tolist() == method.stored_samples.labels.bincount(minlength=6).tolist()
     assert observed.sample_labels is not None
     assert set(observed.sample_labels.tolist()) == set(range(6))
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli import main
-from ddn_lightning.cli.messages import class_names
+from ddn_lightning.cli.parser import class_names
 from ddn_lightning.runs.run_folder import RunFolder
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -19,7 +19,7 @@ from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import Timer
 from tiny import TinySequence, quiet_trainer
 
-from ddn_lightning import CurveLogger, LabelDistiller, Observations, ReplayMethod, SaveProgress, TaskCallback
+from ddn_lightning import CurveLogger, LabelDistiller, LastCheckpoint, Observations, ReplayMethod, TaskCallback
 from ddn_lightning.callbacks.stop_signals import Interrupted
 
 pytestmark = [
@@ -119,7 +119,7 @@ def run(
     arguments: dict[str, Any] = {"logger": CurveLogger(".", "curves", version=""), "log_every_n_steps": 2}
     callbacks: list[Callback] = [
         *watching,
-        SaveProgress(every_n_minutes=stop.minutes if stop else 1000),
+        LastCheckpoint(every_n_minutes=stop.minutes if stop else 1000),
         Observations(),
     ]
     if stop is not None and stop.how == "max_steps":

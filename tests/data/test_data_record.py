@@ -114,7 +114,7 @@ def test_a_damaged_record_is_named(damage: Any) -> None:
 
 class SameOnAllRanks(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        own = pl_module.sequence.record()["data"]
+        own = pl_module.sequence.resume_state()["data"]
         assert own == trainer.strategy.broadcast(own)
         assert own["train"] is not None
 

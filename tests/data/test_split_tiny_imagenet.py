@@ -344,4 +344,4 @@ def test_the_order_of_the_names_is_part_of_the_record(folder: Path, tmp_path: Pa
     data = make(tmp_path)
     data.setup("fit")
 
-    assert data.record()["data"]["class_names"] == WNIDS
+    assert data.resume_state()["data"]["class_names"] == WNIDS

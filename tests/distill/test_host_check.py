@@ -1,7 +1,6 @@
 """A distiller finds out before training whether a method has labels of memory to soften."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from tiny import TinySequence
 
 from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayLoss, ReplayMethod, Samples, cross_entropy
 from ddn_lightning.cli import main
-from ddn_lightning.distill.host_check import _tried_loss, check_host
+from ddn_lightning.distill.label_distiller import _tried_loss, check_host
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 A_GEM = """
@@ -25,7 +24,7 @@ class AGEM(ReplayMethod):
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         loss = self.current_loss(current)
-        return replace(loss, further=(lambda: cross_entropy(self(memory[0].images), memory[0]),))
+        return replace(loss, deferred_terms=(lambda: cross_entropy(self(memory[0].images), memory[0]),))
 """
 
 
@@ -35,7 +34,7 @@ class WithoutLabels(ReplayMethod):
     replay_from_task = 1
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        return replace(self.current_loss(current), further=(lambda: cross_entropy(self(memory[0].images), memory[0]),))
+        return self.current_loss(current).with_term(lambda: cross_entropy(self(memory[0].images), memory[0]))
 
 
 def test_a_method_that_replays_late_is_refused_before_it_trains(make_trainer: Callable[..., Trainer]) -> None:

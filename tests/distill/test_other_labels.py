@@ -129,9 +129,9 @@ def test_rows_and_moments_of_overwritten_slots_are_fresh(fit: Callable[..., Repl
     overwritten = []
 
     class Watch(LearnedLabels):
-        def forget(self, slots: Tensor) -> None:
+        def reset_slots(self, slots: Tensor) -> None:
             before = self.rows.detach().clone()
-            super().forget(slots)
+            super().reset_slots(slots)
             kept = torch.ones(len(self.rows), dtype=torch.bool)
             kept[slots] = False
             state = self.optimizer.state[self.rows]

@@ -2,8 +2,12 @@ import pytest
 import torch
 from torch import nn
 
-from ddn_lightning.memory.distribution_matching import matching_loss, random_features, random_network
-from ddn_lightning.memory.siamese_augmentation import SiameseAugmentation
+from ddn_lightning.memory.distribution_matching import (
+    SiameseAugmentation,
+    matching_loss,
+    random_features,
+    random_network,
+)
 
 
 @pytest.mark.parametrize(("size", "blocks"), [(32, 3), (8, 3), (4, 2)])

@@ -8,7 +8,7 @@ from torch import nn
 
 from ddn_lightning import ConfigurationError, LowRankMemory, Samples
 from ddn_lightning.memory import low_rank_memory as low_rank
-from ddn_lightning.memory.siamese_augmentation import SiameseAugmentation
+from ddn_lightning.memory.distribution_matching import SiameseAugmentation
 
 
 def batch(labels: list[int], size: int = 8, seed: int = 0) -> Samples:

@@ -123,13 +123,13 @@ def test_a_second_fit_is_refused_and_leaves_everything_as_it_was(
 ) -> None:
     method = build(method_class)
     make_trainer(max_steps=6).fit(method, TinySequence(batch_size=6))  # as after an interruption
-    before, kept, lr = state_of(method), method.kept, method.lr
+    before, kept, lr = state_of(method), method.stored_samples, method.lr
     assert kept is not None
     labels = kept.labels.clone()
     with pytest.raises(ConfigurationError, match="been trained already, up to task 2.*make a new method.*ckpt_path"):
         make_trainer().fit(method, TinySequence(batch_size=6))
     assert_unchanged(method, before)
-    assert method.kept is kept
+    assert method.stored_samples is kept
     assert torch.equal(kept.labels, labels)
     assert method.lr == lr
 
@@ -150,11 +150,11 @@ def test_a_trained_method_goes_back_to_a_checkpoint_and_on_from_it(
     saving = SaveAlways(tmp_path)
     method = fit(lambda: build(method_class), enable_checkpointing=True, callbacks=[saving])
     before = state_of(method)
-    assert method.kept is not None
-    labels = method.kept.labels.clone()
+    assert method.stored_samples is not None
+    labels = method.stored_samples.labels.clone()
     make_trainer().fit(method, TinySequence(batch_size=6), ckpt_path=tmp_path / "step6.ckpt")
     assert_unchanged(method, before)
-    assert torch.equal(method.kept.labels, labels)
+    assert torch.equal(method.stored_samples.labels, labels)
 
 
 def test_evaluation_before_training_does_not_count_as_training(make_trainer: MakeTrainer) -> None:

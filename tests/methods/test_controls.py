@@ -18,10 +18,10 @@ from ddn_lightning import (
     DERPlusPlus,
     ICaRL,
     Joint,
+    LastCheckpoint,
     ReplayLoss,
     ReplayMethod,
     Samples,
-    SaveProgress,
     cross_entropy,
 )
 
@@ -81,7 +81,7 @@ def test_a_run_of_several_steps_per_batch_resumes_exactly(
     batches: int, fit: Callable[..., ReplayMethod], tmp_path: Path
 ) -> None:
     def run(name: str, **arguments: Any) -> ReplayMethod:
-        saving = {"enable_checkpointing": True, "callbacks": [SaveProgress(tmp_path)], **logging_to(tmp_path / name)}
+        saving = {"enable_checkpointing": True, "callbacks": [LastCheckpoint(tmp_path)], **logging_to(tmp_path / name)}
         return fit(lambda: build(ER, replay_steps=2, momentum=0.9), sequence(), **saving, **arguments)
 
     expected = outcome(run("whole"))

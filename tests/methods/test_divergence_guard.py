@@ -24,13 +24,13 @@ from ddn_lightning import (
     DataDistillNet,
     DivergenceError,
     LabelDistiller,
+    LastCheckpoint,
     LoDM,
     LowRankMemory,
     Mnemonics,
     ReplayLoss,
     ReplayMethod,
     Samples,
-    SaveProgress,
 )
 from ddn_lightning.cli import main
 from ddn_lightning.methods import lucir, pixel_distillation
@@ -105,7 +105,7 @@ def test_the_message_tells_the_first_bad_step_whenever_it_is_noticed(
 def test_the_last_good_checkpoint_is_kept_and_goes_on_with_another_learning_rate(
     fit: Callable[..., ReplayMethod], minutes: float
 ) -> None:
-    arguments = {"enable_checkpointing": True, "callbacks": [SaveProgress(every_n_minutes=minutes)]}
+    arguments = {"enable_checkpointing": True, "callbacks": [LastCheckpoint(every_n_minutes=minutes)]}
     with pytest.raises(DivergenceError):
         fit(lambda: build(BadLoss), log_every_n_steps=50, **arguments)
     checkpoint = saved()
@@ -121,7 +121,7 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_measured(
     fit: Callable[..., ReplayMethod], make_trainer: Callable[..., Trainer], step: int, saved_step: int
 ) -> None:
     method = build(ER)
-    callbacks = [Poison(step), SaveProgress(every_n_minutes=0)]
+    callbacks = [Poison(step), LastCheckpoint(every_n_minutes=0)]
     trainer = make_trainer(enable_checkpointing=True, callbacks=callbacks, log_every_n_steps=50)
     task = (step - 1) // 4 + 1
     with pytest.raises(DivergenceError, match=f"weight is not finite in task {task} after step {step} with lr 0.03: l"):
@@ -299,7 +299,7 @@ def test_with_several_devices_the_command_says_the_same(strategy: str) -> None:
 
 def test_a_loss_that_a_broken_off_fit_has_noted_does_not_end_the_next(make_trainer: Callable[..., Trainer]) -> None:
     method = build(ER)
-    make_trainer(max_steps=3, enable_checkpointing=True, callbacks=[SaveProgress()]).fit(
+    make_trainer(max_steps=3, enable_checkpointing=True, callbacks=[LastCheckpoint()]).fit(
         method, TinySequence(batch_size=6)
     )
     method.note_loss(torch.tensor(torch.nan))  # and then the fit is broken off

@@ -20,10 +20,10 @@ class GSSBuffer(SlotBuffer):
         super().clear()
         self.policy = {"scores": torch.zeros(self.buffer_size, dtype=torch.float64)}
 
-    def choose(self, samples: Samples, learner: Any) -> Tensor:
+    def choose(self, samples: Samples, host: Any) -> Tensor:
         scores = self.policy["scores"]
         others = self[self.draw(10)] if len(self) else samples
-        new, old = (self._directions(part, learner) for part in (samples, others))
+        new, old = (self._directions(part, host) for part in (samples, others))
         cosines = (new[0] @ old[0].T) * (new[1] @ old[1].T)
         own = (1 + cosines.amax(dim=1)).double().cpu()
         slots = torch.arange(len(self), len(self) + len(samples))
@@ -35,9 +35,9 @@ class GSSBuffer(SlotBuffer):
         return slots
 
     @torch.no_grad()
-    def _directions(self, samples: Samples, learner: Any) -> tuple[Tensor, Tensor]:
-        features = learner.backbone(learner.normalised(samples.images))
-        errors = learner.head(features).softmax(dim=1) - functional.one_hot(samples.labels, learner.num_classes)
+    def _directions(self, samples: Samples, host: Any) -> tuple[Tensor, Tensor]:
+        features = host.backbone(host.normalised(samples.images))
+        errors = host.head(features).softmax(dim=1) - functional.one_hot(samples.labels, host.num_classes)
         return functional.normalize(features), functional.normalize(errors)
 
 

@@ -9,7 +9,7 @@ import pytest
 from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.report.statistic import statistic
-from ddn_lightning.runs.run_result import RunResult
+from ddn_lightning.runs.results import RunResult
 
 ER = Cell("online", "cifar10", 200, "er")
 DDN = Cell("online", "cifar10", 200, "er", "ddn", "alpha=1 beta=0.9")

@@ -16,8 +16,7 @@ from test_page import Elements
 from ddn_lightning.cli import main
 from ddn_lightning.report.figures import comparison_figures
 from ddn_lightning.report.page import page
-from ddn_lightning.runs.curve import Curve
-from ddn_lightning.runs.recorded_run import RecordedRun, read_run
+from ddn_lightning.runs.recorded_run import Curve, RecordedRun, read_run
 
 FILES = ("config.yaml", "results.json", "metrics.csv", "observations.npz")
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))

@@ -22,8 +22,7 @@ from ddn_lightning.report.figures.predictions import confusion_figure, probabili
 from ddn_lightning.report.figures.run_figures import pictures_of
 from ddn_lightning.report.figures.style import COLOURS, as_svg, save, series
 from ddn_lightning.report.statistic import Statistic
-from ddn_lightning.runs.curve import Curve
-from ddn_lightning.runs.recorded_run import read_run
+from ddn_lightning.runs.recorded_run import Curve, read_run
 
 NAN = math.nan
 TWO_TASKS = [Curve([1.0, 2.0], [90.0, 60.0]), Curve([2.0], [80.0])]

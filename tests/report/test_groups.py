@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ddn_lightning.report.groups import ALPHA, BETA, alpha_beta_points, by_seed, what_differs
-from ddn_lightning.report.paper import Cell
-from ddn_lightning.report.paper_match import paper_target
-from ddn_lightning.runs.recorded_run import RecordedRun, Results
+from ddn_lightning.report.paper import Cell, paper_target
+from ddn_lightning.runs.recorded_run import RecordedRun
+from ddn_lightning.runs.results import Results
 
 BASE = {"method": "ER", "plugin": None, "dataset": "cifar10", "buffer_size": 200, "bwt": None, "aaa": None}
 REST = {"tasks_finished": 5, "seconds": 9.0, "versions": {}, "class_names": None}

@@ -2,7 +2,7 @@ import random
 
 from ddn_lightning.report.compared import ComparedRow
 from ddn_lightning.report.figures.pareto import RING, pareto_figure, pareto_front
-from ddn_lightning.report.paired import Estimate
+from ddn_lightning.report.statistic import Estimate
 
 
 def dominates(one: tuple[float, float], other: tuple[float, float], higher_is_better: bool) -> bool:

@@ -19,7 +19,7 @@ from ddn_lightning.report.paper import Cell
 from ddn_lightning.reproduce import executor
 from ddn_lightning.reproduce.executor import Event, ProcessExecutor, can_resume, log_of
 from ddn_lightning.reproduce.plan import Run
-from ddn_lightning.runs.run_result import read_result
+from ddn_lightning.runs.results import read_result
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 RUNS = Path("runs")

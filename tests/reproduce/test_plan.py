@@ -14,9 +14,8 @@ import yaml
 from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell, Target
-from ddn_lightning.reproduce.plan import Options, Run, Selection, is_available, plan
+from ddn_lightning.reproduce.plan import TABLES, Options, Run, Selection, is_available, plan, table
 from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets
-from ddn_lightning.reproduce.tables import TABLES, table
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ROWS = read_presets(CONFIGS)

@@ -11,7 +11,7 @@ from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.reproduce.plan import Options, plan
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.reproduce.ray_executor import RayExecutor
-from ddn_lightning.runs.run_result import read_result
+from ddn_lightning.runs.results import read_result
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Ray has warnings of its own

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from ddn_lightning.runs.files import replacing, write_text
+from ddn_lightning.runs.files import atomic_write, write_text
 
 
 def test_a_file_is_replaced_only_once_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "file.txt"
     write_text(path, "old\r\n")
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
         assert path.read_bytes() == b"old\r\n"
     assert path.read_text() == "new"
@@ -22,7 +22,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
 
     path = tmp_path / "file.txt"
     write_text(path, "old")
-    with pytest.raises(OSError, match="no space"), replacing(path) as partial:
+    with pytest.raises(OSError, match="no space"), atomic_write(path) as partial:
         run_out_of_space(partial)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

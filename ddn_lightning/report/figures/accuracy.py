@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, panels, series, shorten
 from ddn_lightning.report.statistic import Statistic
-from ddn_lightning.runs.curve import Curve
+from ddn_lightning.runs.recorded_run import Curve
 
 LEGEND_WIDTH = 1.5  # inches
 MOST_MARKERS = 8  # on one line; more would hide it

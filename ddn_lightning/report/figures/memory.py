@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, panels, series, shorten
-from ddn_lightning.runs.curve import Curve
+from ddn_lightning.runs.recorded_run import Curve
 
 SAMPLES_IN_A_ROW = 6
 MENTIONED = 0.05  # classes with at least this part of a soft label are written beneath the image

@@ -11,7 +11,7 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.compared import ComparedRow
 from ddn_lightning.report.figures.run_figures import Picture
 from ddn_lightning.report.figures.style import GRID, INK, in_style, panels, series, shorten
-from ddn_lightning.report.paired import FEWEST_SEEDS, Estimate
+from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate
 
 LONGEST_GROUP = 44
 LEGEND_LINE = 0.3  # inches

@@ -10,8 +10,7 @@ from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, task_a
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, normalised, probability_map
 from ddn_lightning.report.figures.style import save
-from ddn_lightning.runs.curve import Curve
-from ddn_lightning.runs.recorded_run import RecordedRun
+from ddn_lightning.runs.recorded_run import Curve, RecordedRun
 
 FIGURES_FOLDER = "figures"
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from ddn_lightning.runs.files import replacing, write_text
+from ddn_lightning.runs.files import atomic_write, write_text
 
 INK = "#1b1b1b"  # text and axes; on a page it becomes the page's own colour
 GRID = "#9a9a9a"
@@ -154,7 +154,7 @@ def save_as(figure: Figure, path: Path) -> None:
     """Write a figure as what the name of its file ends in, ``.png`` or ``.svg``."""
     with in_style():
         if path.suffix.lower() == ".png":
-            with replacing(path) as partial:
+            with atomic_write(path) as partial:
                 figure.savefig(partial, format="png", dpi=RESOLUTION, pil_kwargs={"compress_level": 1})
             return
         text = io.StringIO()

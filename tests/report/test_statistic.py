@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from ddn_lightning.report.paired import Estimate, estimate, paired_difference, paired_ratio, student_quantile
+from ddn_lightning.report.statistic import Estimate, estimate, paired_difference, paired_ratio, student_quantile
 
 
 @pytest.mark.parametrize(

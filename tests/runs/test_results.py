@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ddn_lightning.runs.run_result import RunResult, read_divergence, read_result
+from ddn_lightning.runs.results import RunResult, read_divergence, read_result
 
 COMPLETE = {
     "average_accuracy": 40.0,

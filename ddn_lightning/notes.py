@@ -1,4 +1,4 @@
-"""What a user should know about the data although nothing is wrong: one line on the standard error stream."""
+"""What a user should know although nothing is wrong: one line on the standard error stream."""
 
 import sys
 from functools import cache

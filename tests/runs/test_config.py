@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.runs.config_changes import changes
-from ddn_lightning.runs.safe_yaml import load_yaml, read_settings
+from ddn_lightning.runs.config import changes, load_yaml, read_settings
 
 DOUBLED = "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 80))
 CHAINED = "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 5000))

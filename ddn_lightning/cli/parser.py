@@ -1,0 +1,133 @@
+"""The parsers of ``ddn``: mistakes in one line that names the option, the value and the choices."""
+
+import inspect
+import locale
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
+from lightning.pytorch.cli import LightningArgumentParser
+
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.label_distiller import LabelDistiller
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.runs.config import check_extent, read_settings
+
+PARSER_MODE = "limited_yaml"  # jsonargparse's name for a way of loading values
+STANDARD_INPUT = "-"
+BASES: dict[str, type] = {
+    "model": ReplayMethod,
+    "data": TaskSequence,
+    "backbone": Backbone,
+    "distiller": LabelDistiller,
+}
+NOISE = (
+    r"Does not validate against any of the Union subtypes",
+    r"Subtypes: .*",
+    r"Errors:",
+    r"Expected a <class 'NoneType'>",
+    r"Expected a path but .*",
+    r"Given value.*",
+    r"Problem with given class_path .*",
+)
+KEY = re.compile(r'Parser key "(.+)":')
+NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
+
+
+class DDNParser(LightningArgumentParser):
+    """Lightning's parser with shorter messages, which list the choices where a class name is not one of them.
+
+    Refuses configuration files that are none, and those that would take forever to load.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        set_loader(PARSER_MODE, _load, exceptions=(yaml.YAMLError,))
+        super().__init__(*args, **{**kwargs, "parser_mode": PARSER_MODE})
+
+    def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
+        """Parse a configuration file, once it has proved to be one."""
+        if path != STANDARD_INPUT:
+            try:
+                read_settings(Path(path))
+                _check_locale(Path(path))
+            except ConfigurationError as error:
+                self.error(str(error), error)
+        parsed: Namespace = super().parse_path(path, *args, **kwargs)
+        return parsed
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Exit with code 2."""
+        if not self.exit_on_error:
+            super().error(message, ex)
+        print(f"error: {readable(message)}", file=sys.stderr)
+        print("tip: 'ddn fit --help' lists all options, 'ddn fit --model.help ER' those of a method", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _load(text: str) -> Any:
+    """A value as jsonargparse loads it, unless it stands for too much."""
+    check_extent(text)
+    return get_loader("yaml")(text)
+
+
+def _check_locale(path: Path) -> None:
+    """Jsonargparse reads files as the locale says."""
+    encoding = locale.getpreferredencoding(False)
+    try:
+        path.read_text(encoding=encoding)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{path} must be readable in this locale, whose encoding is {encoding}: set PYTHONUTF8=1"
+        ) from error
+
+
+class CommandParser(ArgumentParser):
+    """Tells a mistake in one line, by raising it."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise a :class:`ConfigurationError`."""
+        raise ConfigurationError(f"{readable(message)} (see '{self.prog} --help')") from ex
+
+
+def readable(message: str) -> str:
+    r"""One line of what jsonargparse says in ten.
+
+    >>> readable('Parser key "model":\n  Errors:\n    - Parser key "lr":\n        Expected a <class \'float\'>')
+    'model.lr: Expected a float'
+    """
+    lines = [line.strip(" -") for line in message.splitlines()]
+    keys = [found[1] for line in lines if (found := KEY.fullmatch(line))]
+    rest = [
+        line for line in lines if line and not KEY.fullmatch(line) and not any(re.fullmatch(n, line) for n in NOISE)
+    ]
+    if not keys or not rest:
+        return message
+    details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in rest]
+    sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
+    return re.sub(
+        r"<class '([\w.]+)'>|typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
+    )
+
+
+def class_names(option: str) -> list[str]:
+    """The classes that an option of the command line can name in short."""
+    base = BASES.get(option)
+    found: set[type] = set() if base is None else _subclasses(base)
+    return sorted({c.__name__ for c in found if not inspect.isabstract(c) and not c.__name__.startswith("_")})
+
+
+def _not_a_class(value: str, option: str) -> str:
+    choices = ", ".join(class_names(option))
+    hint = f"; the choices are {choices}, or give the import path of your own" if choices else ""
+    return f"{value} is not a known class{hint}"
+
+
+def _subclasses(base: type) -> set[type]:
+    found: set[type] = set(base.__subclasses__())
+    return found.union(*map(_subclasses, found))
