@@ -262,8 +262,8 @@ def test_g_old_is_g_at_each_task_end_and_the_term_comes_with_the_second_task(fit
     history: list[tuple[int, int, bool]] = []
 
     class Watch(DataDistillNet):
-        def add_to(self, loss: ReplayLoss, method: ReplayMethod, memory: list[Samples]) -> ReplayLoss:
-            added = super().add_to(loss, method, memory)
+        def add_to(self, loss: ReplayLoss, method: ReplayMethod, current: Samples) -> ReplayLoss:
+            added = super().add_to(loss, method, current)
             history.append((method.task, self.snapshots, added is not loss))
             return added
 

@@ -104,12 +104,12 @@ def test_replacing_puts_the_soft_loss_in_the_place_of_the_hard_one() -> None:
     method = ER(small_net(), num_classes=6)
     method.task = 0
     samples, logits = random_samples(5), torch.randn(5, 6)
-    hard = ReplayLoss(torch.tensor(7.0), torch.randn(4, 6), torch.tensor(3.0), logits)
-    replaced = distiller.add_to(hard, method, [samples])
+    hard = ReplayLoss(torch.tensor(7.0), torch.randn(4, 6), torch.tensor(3.0), logits, rehearsed=samples)
+    replaced = distiller.add_to(hard, method, random_samples(4))
     soft = soft_cross_entropy(logits, samples, labels_of(distiller, samples))
     assert torch.allclose(replaced.total, 7 + 2 * soft)
     added = built(LabelSmoothing(epsilon=0.3, alpha=2.0, apply_from_task=1, compose="additive"))
-    assert torch.allclose(added.add_to(hard, method, [samples]).total, 7 + 3 + 2 * soft)
+    assert torch.allclose(added.add_to(hard, method, random_samples(4)).total, 7 + 3 + 2 * soft)
 
 
 def test_learned_labels_start_uniform_and_follow_their_slot() -> None:
