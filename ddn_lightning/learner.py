@@ -28,6 +28,12 @@ class LabelSource(Protocol):
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """A distribution over all classes for each sample."""
 
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """What it learns."""
+
+    def configure_optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer of what is learned, if anything is."""
+
     def snapshot(self) -> None:
         """A task has ended."""
 

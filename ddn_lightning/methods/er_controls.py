@@ -68,4 +68,4 @@ class MemoryStep(ER):
         replayed = self.draw_memory()
         if replayed is not None:
             logits = self.logits_of(replayed)
-            self._descend(ReplayLoss(cross_entropy(logits, replayed), logits))
+            self.descend(ReplayLoss(cross_entropy(logits, replayed), logits))

@@ -6,9 +6,12 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ddn_lightning.errors import ConfigurationError
 
 # as lightning.pytorch.cli has them, which is slow to import
 OptimizerCallable = Callable[[Iterable[Tensor]], Optimizer]
@@ -33,19 +36,40 @@ def clip(parameters: Sequence[Tensor], limit: float | None, algorithm: ClipAlgor
         torch.nn.utils.clip_grad_value_(parameters, limit)
 
 
-def step_schedulers(method: LightningModule, interval: Literal["step", "epoch"], count: int) -> None:
-    """Step the schedulers of an interval, as Lightning does in automatic optimization and leaves to us in manual.
+def step_schedulers(method: LightningModule, batches: int) -> None:
+    """Step the schedulers that count batches, as Lightning does in automatic optimization and leaves to us in manual.
 
     Args:
         method: The module, which has a Trainer.
-        interval: Which schedulers.
-        count: Batches or epochs that have passed.
+        batches: Batches that have passed.
     """
     for config in method.trainer.lr_scheduler_configs:
-        if config.interval == interval and count % config.frequency == 0:
-            metric = method.trainer.callback_metrics.get(config.monitor or "") if config.reduce_on_plateau else None
-            if metric is not None or not config.reduce_on_plateau:
-                method.lr_scheduler_step(config.scheduler, metric)
+        if config.interval == "step" and batches % config.frequency == 0:
+            _step(method, config)
+
+
+def bring_schedulers_to(method: LightningModule, epochs: int) -> None:
+    """Step the schedulers that count epochs until they are where they belong, wherever training was stopped.
+
+    Args:
+        method: The module, which has a Trainer.
+        epochs: Epochs that have passed.
+    """
+    for config in method.trainer.lr_scheduler_configs:
+        while config.interval == "epoch" and config.scheduler.last_epoch < epochs // config.frequency:
+            _step(method, config)
+
+
+def _step(method: LightningModule, config: LRSchedulerConfig) -> None:
+    metric = None
+    if config.reduce_on_plateau:
+        metric = method.trainer.callback_metrics.get(config.monitor or "")
+        if metric is None:
+            raise ConfigurationError(
+                f"lr_scheduler must monitor a metric that is logged, got {config.monitor}; there are "
+                f"{', '.join(sorted(method.trainer.callback_metrics)) or 'none yet'}"
+            )
+    method.lr_scheduler_step(config.scheduler, metric)
 
 
 class TaskSchedule:

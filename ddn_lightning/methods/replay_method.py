@@ -1,13 +1,12 @@
 """The contract of a replay method, and the only training step in the package."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
@@ -16,30 +15,22 @@ from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.distill.label_distiller import LabelDistiller
-from ddn_lightning.distributed import average_batch_norm, local_share, sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
+from ddn_lightning.distributed import local_share
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.lightning_internals import batches_logged, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
-from ddn_lightning.methods.calibrated_learner import CalibratedLearner
 from ddn_lightning.methods.check_trainer import check_resumable, check_schedule, check_trainer
-from ddn_lightning.methods.optimizers import (
-    ClipAlgorithm,
-    LRSchedulerCallable,
-    OptimizerCallable,
-    TaskSchedule,
-    clip,
-    step_schedulers,
-)
+from ddn_lightning.methods.optimized_learner import OptimizedLearner
+from ddn_lightning.methods.optimizers import bring_schedulers_to, step_schedulers
 from ddn_lightning.networks.backbone import Backbone
-from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss as ReplayLoss  # methods import both from here
 from ddn_lightning.samples import Samples, cross_entropy
 
 
-class ReplayMethod(CalibratedLearner, ABC):
+class ReplayMethod(OptimizedLearner, ABC):
     """Learns a task sequence while rehearsing samples from a memory.
 
     A method says what its loss is, in :meth:`loss`; where its paper needs more, it also overrides :meth:`current_loss`,
@@ -54,24 +45,11 @@ class ReplayMethod(CalibratedLearner, ABC):
         memory: Which samples are kept: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
             :class:`RingBuffer` or one's own :class:`Memory`. A size of its own wins over ``buffer_size``.
         replay_batch_size: Samples drawn from memory per step, over all devices together.
-        lr: Learning rate of SGD.
-        momentum: Momentum of SGD, below 1; it starts anew with each task.
-        weight_decay: Weight decay of SGD.
-        lr_milestones: Epochs *within a task* at which the learning rate of SGD is multiplied by ``lr_decay``.
-        lr_decay: See ``lr_milestones``; from 0 to 1.
-        optimizer: Makes another optimizer than SGD; ``lr`` to ``lr_decay`` are then not used. Its state, such as Adam's
-            moments, starts anew with each task.
-        lr_scheduler: Makes a scheduler of the optimizer, stepped after each ``lr_scheduler_interval`` and begun anew
-            with each task.
-        lr_scheduler_interval: ``epoch`` or ``step``, an incoming batch.
-        gradient_clip_val: Limit of the gradient, which the Trainer's option of that name cannot set in manual
-            optimization.
-        gradient_clip_algorithm: What it limits: the ``norm`` of all gradients, or each ``value``.
         distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
         old_memory_weight: Weight of one more draw, from the memory of earlier tasks only, with its hard labels: the
             control of equal rehearsal for soft labels on old memory. 0 leaves the draw out.
         replay_steps: SGD steps per incoming batch, each with fresh draws and augmentation: the control of equal cost.
-        **kwargs: Arguments of :class:`CalibratedLearner`.
+        **kwargs: Arguments of :class:`OptimizedLearner`, such as ``lr``, and of :class:`CalibratedLearner`.
 
     Example:
         >>> class PlainReplay(ReplayMethod):
@@ -96,16 +74,6 @@ class ReplayMethod(CalibratedLearner, ABC):
         num_classes: int,
         buffer_size: int = 200,
         replay_batch_size: int = 32,
-        lr: float = 0.03,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        lr_milestones: Sequence[int] = (),
-        lr_decay: float = 0.1,
-        optimizer: OptimizerCallable | None = None,
-        lr_scheduler: LRSchedulerCallable | None = None,
-        lr_scheduler_interval: Literal["epoch", "step"] = "epoch",
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: ClipAlgorithm = "norm",
         distiller: LabelDistiller | None = None,
         memory: Memory | None = None,
         old_memory_weight: float = 0.0,
@@ -114,25 +82,9 @@ class ReplayMethod(CalibratedLearner, ABC):
     ) -> None:
         super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name: jsonargparse needs to know
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler"])
-        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, lr=lr, replay_steps=replay_steps)
-        check_not_negative(weight_decay=weight_decay, lr_milestones=min(lr_milestones, default=0))
+        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
-        check_momentum(momentum=momentum)
-        check_fraction(lr_decay=lr_decay)
-        if gradient_clip_val is not None:
-            check_positive(gradient_clip_val=gradient_clip_val)
-        self.automatic_optimization = False
         self.replay_batch_size = replay_batch_size
-        self.lr = lr
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.lr_milestones = tuple(lr_milestones)
-        self.lr_decay = lr_decay
-        self.build_optimizer = optimizer
-        self.schedule = None if lr_scheduler is None else TaskSchedule(lr_scheduler)
-        self.lr_scheduler_interval = lr_scheduler_interval
-        self.gradient_clip_val = gradient_clip_val
-        self.gradient_clip_algorithm = gradient_clip_algorithm
         self.memory = ReservoirBuffer() if memory is None else memory
         self.buffer_size = self.memory.buffer_size or buffer_size
         self.memory.reset(self.buffer_size, seed=0)
@@ -169,19 +121,16 @@ class ReplayMethod(CalibratedLearner, ABC):
 
     def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
         """Take ``replay_steps`` steps on the method's loss, and hand the outputs before the last to the callbacks."""
+        epoch = self.sequence.current_epoch
+        bring_schedulers_to(self, epoch if self.schedule is None else epoch % self.sequence.epochs_per_task)
         for _ in range(self.replay_steps):
             value, loss = self._step(batch)
         if is_logged(self.trainer):  # not in each step: a call costs half a millisecond
             self.look_at_losses()
             # on the host, as Lightning reads what is on the progress bar after every step from now on
             self.log("train/loss", value.cpu(), prog_bar=True)
-        step_schedulers(self, "step", batches_logged(self.trainer) + 1)
+        step_schedulers(self, batches_logged(self.trainer) + 1)
         return {"loss": value, "logits": loss.current_logits.detach()}
-
-    def on_train_epoch_end(self) -> None:
-        """Step the schedulers that count epochs."""
-        super().on_train_epoch_end()
-        step_schedulers(self, "epoch", self.trainer.current_epoch + 1)
 
     def _step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
         """Augment, draw memory, take one SGD step, and let the distiller learn; returns the loss over all ranks."""
@@ -198,7 +147,7 @@ class ReplayMethod(CalibratedLearner, ABC):
             loss = loss.with_term(lambda: self.old_memory_weight * cross_entropy(self.logits_of(old, True), old))
         if self.distiller is not None:
             loss = self.distiller.add_to(loss, self, current)
-        value = self._descend(loss)
+        value = self.descend(loss)
         self.note_loss(value)
         self.after_step()
         if self.distiller is not None:
@@ -245,73 +194,6 @@ class ReplayMethod(CalibratedLearner, ABC):
         share = replace(self.memory[local_share(slots)], global_size=len(slots))
         return self.augment(share, generator)
 
-    def _descend(self, loss: ReplayLoss) -> Tensor:
-        """One SGD step; returns the loss over all ranks."""
-        optimizer = self.classifier_optimizer
-        if not self.has_own_optimizer:  # what is given counts, not what a checkpoint has brought along
-            given = {"lr": self.current_lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
-            optimizer.param_groups[0].update(given)  # any further group is a callback's
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        value, gradients = self.gradients(loss, parameters)
-        average_batch_norm(self)
-        optimizer.zero_grad()
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        clip(parameters, self.gradient_clip_val, self.gradient_clip_algorithm)
-        optimizer.step()
-        return value
-
-    def gradients(self, loss: ReplayLoss, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
-        """Value and gradient of the loss over all ranks, by which the optimizer steps.
-
-        Override it to step in another direction, as A-GEM does, by :meth:`gradient_of` one or more of its terms.
-        """
-        return self.gradient_of([lambda: loss.total, *loss.deferred_terms], parameters)
-
-    def gradient_of(
-        self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor | None]]:
-        """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that none depends on."""
-        # by hand instead of by DDP's hooks: exact for any number of losses and optimizers, and nothing to configure
-        value, gradients = gradient_of_sum(terms, parameters)
-        value, *summed = sum_across_ranks([value, *(g for g in gradients if g is not None)])
-        found = iter(summed)
-        return value, [None if gradient is None else next(found) for gradient in gradients]
-
-    @property
-    def current_lr(self) -> float:
-        """The learning rate, decayed at each milestone of the current task; that of one's own optimizer as it is."""
-        if self.has_own_optimizer:
-            lr: float = self.classifier_optimizer.param_groups[0]["lr"]
-            return lr
-        epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
-        return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
-
-    def configure_optimizers(self) -> Any:
-        """The classifier's optimizer, and the one that the distiller learns with.
-
-        An override is taken as it is: ``lr``, ``momentum`` and ``weight_decay`` are not set on its optimizer, and its
-        schedulers are stepped after the epochs or steps that it asks for, through all tasks.
-        """
-        learned = set() if self.distiller is None else set(self.distiller.parameters())
-        parameters = [p for p in self.parameters() if p.requires_grad and p not in learned]
-        own: torch.optim.Optimizer
-        if self.build_optimizer is None:
-            own = torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        else:
-            own = self.build_optimizer(parameters)
-        learning = None if self.distiller is None else self.distiller.configure_optimizer()
-        optimizers = [own] if learning is None else [own, learning]
-        if self.schedule is None:
-            return optimizers
-        return optimizers, [{"scheduler": self.schedule.attach(own), "interval": self.lr_scheduler_interval}]
-
-    @property
-    def has_own_optimizer(self) -> bool:
-        """Whether the optimizer or its schedule is not made of ``lr`` and the arguments after it."""
-        is_given = self.build_optimizer is not None or self.schedule is not None
-        return is_given or is_overridden("configure_optimizers", self, parent=ReplayMethod)
-
     def configure_callbacks(self) -> list[Callback]:
         """What the method cannot do without, unless the user brought their own. It is the first hook of all."""
         if self.trainer.state.fn == "fit":
@@ -347,24 +229,6 @@ class ReplayMethod(CalibratedLearner, ABC):
         check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, optimizers, needed)
 
     def _enter_task(self, task: int) -> None:
-        self.classifier_optimizer.state.clear()  # momentum of the task before
-        if self.schedule is not None:
-            self.schedule.restart(self.trainer)
         if self.distiller is not None:
             self.distiller.begin_task(self.is_seen_class)
         super()._enter_task(task)
-
-    @property
-    def classifier_optimizer(self) -> torch.optim.Optimizer:
-        """SGD, or one's own. Its steps are Lightning's ``global_step``."""
-        optimizers = self.optimizers()
-        optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
-        assert isinstance(optimizer, torch.optim.Optimizer)
-        return optimizer
-
-    @property
-    def distiller_optimizer(self) -> torch.optim.Optimizer:
-        """The distiller's, not wrapped by Lightning: its steps are not to be counted a second time."""
-        optimizers = self.optimizers(use_pl_optimizer=False)
-        assert isinstance(optimizers, list)
-        return optimizers[1]

@@ -127,7 +127,7 @@ class Steps(Callback):
 
     def __init__(self, method: ReplayMethod) -> None:
         self.checked = 0
-        descend, update = method._descend, method.distiller.update  # type: ignore[union-attr]
+        descend, update = method.descend, method.distiller.update  # type: ignore[union-attr]
 
         def parts() -> dict[str, Tensor]:
             state = {n: v.clone() for n, v in method.state_dict().items() if isinstance(v, Tensor)}
@@ -153,7 +153,7 @@ class Steps(Callback):
             assert all(name.startswith("distiller.generator_net") for name in moved)
             self.checked += bool(moved)
 
-        method._descend = watched_descend  # type: ignore[method-assign]
+        method.descend = watched_descend  # type: ignore[method-assign]
         method.distiller.update = watched_update  # type: ignore[union-attr,method-assign]
 
 
