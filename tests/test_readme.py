@@ -14,6 +14,7 @@ import torch
 
 from ddn_lightning.bench.tables import as_markdown
 from ddn_lightning.cli import main
+from ddn_lightning.names import method_table
 from ddn_lightning.report.comparison import TITLES
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
 
@@ -256,3 +257,8 @@ def test_every_section_that_is_linked_is_there() -> None:
     linked = re.findall(r"\]\(#(.*?)\)", README)
     assert linked
     assert set(linked) <= sections
+
+
+def test_the_table_of_methods_is_made_from_the_classes() -> None:
+    shown = README.partition("<!-- methods -->\n")[2].partition("<!-- /methods -->")[0]
+    assert shown == method_table()

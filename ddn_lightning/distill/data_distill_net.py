@@ -10,6 +10,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.errors import check_fraction, check_positive
+from ddn_lightning.facts import Facts
 from ddn_lightning.learner import Learner
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
@@ -42,6 +43,8 @@ class DataDistillNet(BilevelDistiller):
         >>> labels.shape, labels.argmax(dim=1)
         (torch.Size([2, 10]), tensor([3, 7]))
     """
+
+    facts = Facts("ddn", "DDN")
 
     def __init__(
         self,

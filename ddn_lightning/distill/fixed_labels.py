@@ -8,6 +8,7 @@ from torch import Tensor
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.distributed import local_share, moved
 from ddn_lightning.errors import check_fraction
+from ddn_lightning.facts import Facts
 from ddn_lightning.samples import Samples
 
 
@@ -24,6 +25,8 @@ class LabelSmoothing(LabelDistiller):
         compose: See :class:`LabelDistiller`.
         **kwargs: Arguments of :class:`LabelDistiller`.
     """
+
+    facts = Facts("label_smoothing", "label smoothing")
 
     def __init__(
         self,
@@ -56,6 +59,8 @@ class RandomLabels(LabelDistiller):
         compose: See :class:`LabelDistiller`.
         **kwargs: Arguments of :class:`LabelDistiller`.
     """
+
+    facts = Facts("random_labels", "random labels")
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.facts import Facts
 from ddn_lightning.learner import Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
@@ -35,6 +36,7 @@ class LabelDistiller(nn.Module, ABC):
         apply_from_task: First task, counted from 1, in which the term is added.
     """
 
+    facts: ClassVar[Facts]  # what tables say of it
     streams: RandomStreams  # the method's, so that they are saved with it
     is_old_class: Tensor  # (num_classes)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.distributed import moved
+from ddn_lightning.facts import Facts
 from ddn_lightning.learner import Learner
 from ddn_lightning.samples import Samples
 
@@ -22,6 +23,8 @@ class LearnedLabels(BilevelDistiller):
     Args:
         **kwargs: Arguments of :class:`BilevelDistiller`.
     """
+
+    facts = Facts("l2y", "L2Y")
 
     rows: nn.Parameter
     optimizer: "RowAdam"

@@ -11,6 +11,7 @@ from torch.nn import functional
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.facts import Facts
 from ddn_lightning.memory.exemplar_set import rank_in_class
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.replay_method import ReplayLoss
@@ -38,6 +39,14 @@ class BiC(ExemplarMethod):
             passes, as a small memory's held-out samples are a single batch.
         **kwargs: Arguments of :class:`ExemplarMethod`.
     """
+
+    facts = Facts(
+        key="bic",
+        title="BiC",
+        reference="[Wu et al. 2019](https://arxiv.org/abs/1905.13260)",
+        stores="the last network, 2 numbers",
+        cost="as iCaRL; bias correction at a task's end",
+    )
 
     correction_scale: Tensor  # (num_classes), one but for the classes of the last task
     correction_shift: Tensor  # (num_classes)

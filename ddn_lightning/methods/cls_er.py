@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.errors import check_fraction, check_not_negative
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples, cross_entropy
 
@@ -27,6 +28,14 @@ class CLSER(ReplayMethod):
         evaluate: Which network predicts. The DDN paper's numbers are the working one's, CLS-ER's own the stable one's.
         **kwargs: Arguments of :class:`ReplayMethod`.
     """
+
+    facts = Facts(
+        key="cls_er",
+        title="CLS-ER",
+        reference="[Arani et al. 2022](https://arxiv.org/abs/2201.12604)",
+        stores="two averaged networks",
+        cost="2 forward passes on memory",
+    )
 
     def __init__(
         self,

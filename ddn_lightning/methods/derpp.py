@@ -3,6 +3,7 @@
 from typing import Any
 
 from ddn_lightning.errors import check_not_negative
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples, cross_entropy
 
@@ -23,6 +24,14 @@ class DERPlusPlus(ReplayMethod):
         >>> from ddn_lightning import DataDistillNet, SmallNet
         >>> method = DERPlusPlus(SmallNet(), num_classes=10, buffer_size=200, alpha=0.1, distiller=DataDistillNet())
     """
+
+    facts = Facts(
+        key="derpp",
+        title="DER++",
+        reference="[Buzzega et al. 2020](https://arxiv.org/abs/2004.07211)",
+        stores="outputs",
+        cost="a second draw from memory",
+    )
 
     memory_draws = 2
     stores_logits = True

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.errors import ConfigurationError, check_not_negative
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
@@ -35,6 +36,8 @@ class ER(ReplayMethod):
         >>> Trainer(max_epochs=-1).fit(method, data)  # doctest: +SKIP
         >>> method.accuracy_matrix[-1]  # accuracy of each task at the end, in percent  # doctest: +SKIP
     """
+
+    facts = Facts("er", "ER", "[Chaudhry et al. 2019](https://arxiv.org/abs/1902.10486)")
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.distributed import gather_shares
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.networks.cosine_head import CosineHead
 from ddn_lightning.samples import Samples, cross_entropy
@@ -23,6 +24,8 @@ class ERACE(ReplayMethod):
         head_form: ``linear``, as in the DDN paper, or ``cosine``, scaled by 10, as in the original.
         **kwargs: Arguments of :class:`ReplayMethod`.
     """
+
+    facts = Facts("er_ace", "ER-ACE", "[Caccia et al. 2022](https://arxiv.org/abs/2104.05025)")
 
     replay_from_task = 1
     is_met_class: Tensor

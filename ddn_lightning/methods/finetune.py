@@ -1,5 +1,6 @@
 """Fine-tuning: no memory at all, the lower bound."""
 
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
 from ddn_lightning.samples import Samples
 
@@ -10,6 +11,8 @@ class Finetune(ReplayMethod):
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`; those about memory have no effect.
     """
+
+    facts = Facts("finetune", "fine-tuning", "lower bound", "no memory", "no replayed batch")
 
     memory_draws = 0
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.batch_statistics import Buffers, using
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.replay_method import ReplayLoss
 from ddn_lightning.samples import Samples
@@ -29,6 +30,14 @@ class ICaRL(ExemplarMethod):
             is between the features as they are, as in the code that the DDN paper builds on.
         **kwargs: Arguments of :class:`ExemplarMethod`.
     """
+
+    facts = Facts(
+        key="icarl",
+        title="iCaRL",
+        reference="[Rebuffi et al. 2017](https://arxiv.org/abs/1611.07725)",
+        stores="the last network, class means",
+        cost="no replayed batch, 1 forward pass of the last network; herding at a task's end",
+    )
 
     class_means: Tensor
 

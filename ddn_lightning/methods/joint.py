@@ -3,6 +3,7 @@
 import torch
 
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
@@ -17,6 +18,8 @@ class Joint(Finetune):
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`; those about memory have no effect.
     """
+
+    facts = Facts("joint", "joint training", "upper bound", "no memory", "no replayed batch")
 
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
         """A part of everything, another one in each task."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from ddn_lightning.distill.learned_labels import LearnedLabels
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.facts import Facts
 from ddn_lightning.memory.low_rank_memory import LowRankMemory
 from ddn_lightning.methods.er import ER
 
@@ -20,6 +21,14 @@ class LoDM(ER):
         memory: The memory, whose arguments say how images are learned; a :class:`LowRankMemory` by default.
         **kwargs: Arguments of :class:`ER`. ``buffer_size`` is counted in images' worth of numbers.
     """
+
+    facts = Facts(
+        key="lodm",
+        title="LoDM",
+        reference="[Yang et al. 2023](https://github.com/EnnengYang/An-Efficient-Dataset-Condensation-Plugin)",
+        stores="low-rank factors instead of images, and their momentum",
+        cost="matching on a random ConvNet, up to 100 times a task",
+    )
 
     memory: LowRankMemory
 

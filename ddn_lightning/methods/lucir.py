@@ -9,6 +9,7 @@ from torch.nn import functional
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.distributed import local_share, sum_across_ranks
 from ddn_lightning.errors import check_not_negative, check_positive
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.replay_method import ReplayLoss
 from ddn_lightning.networks.cosine_head import CosineHead
@@ -37,6 +38,14 @@ class LUCIR(ExemplarMethod):
         fine_tuning_lr: Learning rate of these.
         **kwargs: Arguments of :class:`ExemplarMethod`.
     """
+
+    facts = Facts(
+        key="lucir",
+        title="LUCIR",
+        reference="[Hou et al. 2019](https://doi.org/10.1109/CVPR.2019.00092)",
+        stores="the last network",
+        cost="as iCaRL; imprinting, herding and fine-tuning of the head between tasks",
+    )
 
     head: CosineHead
 

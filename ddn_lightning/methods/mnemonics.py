@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.samples import Samples
 
@@ -17,6 +18,14 @@ class Mnemonics(PixelDistillation):
     Args:
         **kwargs: Arguments of :class:`PixelDistillation`.
     """
+
+    facts = Facts(
+        key="mnemonics",
+        title="Mnemonics",
+        reference="[Liu et al. 2020](https://arxiv.org/abs/2002.10211)",
+        stores="nothing: images are learned",
+        cost="none; at a task's end 50 bi-level steps",
+    )
 
     def slots_to_learn(self) -> Tensor:
         """Those of the task that ends."""

@@ -17,6 +17,7 @@ from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.facts import Facts
 from ddn_lightning.lightning_internals import batches_logged, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
@@ -63,6 +64,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         50
     """
 
+    facts: ClassVar[Facts]  # what tables say of it
     memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for a method without reservoir
     replay_from_task: ClassVar[int] = 0  # the first task, counted from 0, in which memory is replayed
     stores_logits: ClassVar[bool] = False  # whether the memory keeps the outputs of what it stores

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.distributed import moved
+from ddn_lightning.facts import Facts
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.samples import Samples
 
@@ -24,6 +25,14 @@ class WholeBufferDistillation(PixelDistillation):
     Args:
         **kwargs: Arguments of :class:`PixelDistillation`.
     """
+
+    facts = Facts(
+        key="whole_buffer",
+        title="whole-buffer distillation",
+        reference="DDN paper, Eq. 4",
+        stores="soft labels (images are learned)",
+        cost="none; at a task's end 50 bi-level steps",
+    )
 
     soft_labels: Tensor  # (buffer_size, num_classes), of samples from tasks that have ended
 

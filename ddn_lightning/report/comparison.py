@@ -7,28 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ddn_lightning.names import title_of
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.report.statistic import Statistic, statistic
 from ddn_lightning.runs.results import RunResult
 
-TITLES = {
-    "er": "ER",
-    "derpp": "DER++",
-    "cls_er": "CLS-ER",
-    "er_ace": "ER-ACE",
-    "finetune": "fine-tuning",
-    "joint": "joint training",
-    "icarl": "iCaRL",
-    "lucir": "LUCIR",
-    "bic": "BiC",
-    "mnemonics": "Mnemonics",
-    "lodm": "LoDM",
-    "whole_buffer": "whole-buffer distillation",
-    "ddn": "DDN",
-    "l2y": "L2Y",
-    "label_smoothing": "label smoothing",
-    "random_labels": "random labels",
-}
 ARROWS = {"acc": "ACC ↑", "fm": "FM ↓"}
 NOTHING = "-"
 
@@ -70,8 +53,7 @@ class Row:
     @property
     def method(self) -> str:
         """How to call the method with its plug-in."""
-        names = [self.cell.method] if self.cell.plugin == "none" else [self.cell.method, self.cell.plugin]
-        title = " + ".join(TITLES.get(name, name) for name in names)
+        title = title_of(self.cell.method, self.cell.plugin)
         return f"{title} ({self.cell.variant.replace(' ', ', ')})" if self.cell.variant else title
 
 

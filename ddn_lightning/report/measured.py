@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
-from ddn_lightning.report.comparison import TITLES
+from ddn_lightning.names import title_of
 from ddn_lightning.report.paper import Cell, paper_targets
 from ddn_lightning.report.statistic import statistic
 
@@ -157,7 +157,7 @@ def _number(text: str) -> float | None:
 
 
 def _title(group: Group) -> str:
-    title = " + ".join(TITLES.get(name, name) for name in (group.method, group.plugin) if name != "none")
+    title = title_of(group.method, group.plugin)
     return f"{title}, {group.options}" if group.options else title
 
 

@@ -7,27 +7,10 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
+from ddn_lightning.names import method_key, plugin_key
 from ddn_lightning.runs.recorded_run import RecordedRun
 
 PAPER_TABLES = ("table1", "table2", "table3", "table4", "per_task")
-METHODS = {
-    "ER": "er",
-    "DERPlusPlus": "derpp",
-    "CLSER": "cls_er",
-    "ERACE": "er_ace",
-    "ICaRL": "icarl",
-    "LUCIR": "lucir",
-    "BiC": "bic",
-    "Mnemonics": "mnemonics",
-    "LoDM": "lodm",
-}
-PLUGINS = {
-    None: "none",
-    "DataDistillNet": "ddn",
-    "LearnedLabels": "l2y",
-    "LabelSmoothing": "label_smoothing",
-    "RandomLabels": "random_labels",
-}
 SETTINGS = {1: "online", 50: "offline"}  # by epochs per task
 NUM_TASKS = {"cifar10": 5, "cifar100": 10, "tiny_imagenet": 10}
 AS_IN_THE_PAPER = {"alpha": 1.0, "beta": 0.9}  # DDN's weights in all tables
@@ -127,11 +110,9 @@ def _cell(run: RecordedRun) -> Cell | None:
     model = {key.removeprefix("model.init_args."): value for key, value in run.config.items()}
     if model.get("old_memory_weight", 0) or model.get("replay_weight", 1) != 1:  # our own controls
         return None
-    method, plugin = METHODS.get(results.method), PLUGINS.get(results.plugin)
+    method, plugin = method_key(results.method), plugin_key(results.plugin)
     options = {key.removeprefix("distiller.init_args."): value for key, value in model.items()}
     if plugin == "ddn" and any(options.get(name, value) != value for name, value in AS_IN_THE_PAPER.items()):
-        return None
-    if method is None or plugin is None:
         return None
     variant = f"epsilon={options.get('epsilon')}" if plugin == "label_smoothing" else ""
     return Cell(setting, results.dataset, results.buffer_size, method, plugin, variant)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ddn_lightning import methods
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.comparison import TITLES
+from ddn_lightning.names import method_key, plugin_key, title_of
 from ddn_lightning.report.groups import (
     COLUMN_KEYS,
     COMPARED_PREFIXES,
@@ -19,7 +19,6 @@ from ddn_lightning.report.groups import (
     Difference,
     differences,
 )
-from ddn_lightning.report.paper import METHODS, PLUGINS
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 
@@ -59,10 +58,7 @@ class SeedGroup:
     @cached_property
     def title(self) -> str:
         """Method and plug-in as the tables of the paper call them."""
-        method = METHODS.get(self.results.method, self.results.method)
-        plugin = PLUGINS.get(self.results.plugin, self.results.plugin)
-        names = [method] if self.results.plugin is None else [method, str(plugin)]
-        return " + ".join(TITLES.get(name, name) for name in names)
+        return title_of(method_key(self.results.method), plugin_key(self.results.plugin))
 
     @cached_property
     def test_bed(self) -> str:
@@ -164,7 +160,7 @@ def _is_called(group: SeedGroup, wanted: str) -> bool:
     results = group.results
     names = [group.title, results.title, *(run.name for run in group.runs.values())]
     if results.plugin is None:
-        names.append(METHODS.get(results.method, results.method))
+        names.append(method_key(results.method))
     return wanted.casefold() in (name.casefold() for name in names)
 
 

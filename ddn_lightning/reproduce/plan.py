@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.names import METHODS
 from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
 from ddn_lightning.runs.config import read_settings
@@ -18,8 +19,9 @@ DATA_FOLDER = "data"  # where the shipped configurations look for datasets
 TABLES = (*PAPER_TABLES, "alpha_beta", "digits")
 ALPHAS = (0, 0.5, 1, 2)
 BETAS = (0, 0.5, 0.9, 1)
-HOSTS = ("er", "derpp", "cls_er", "er_ace")
-OTHERS = ("icarl", "lucir", "bic", "mnemonics", "lodm", "whole_buffer")
+HOSTS = ("er", "derpp", "cls_er", "er_ace")  # those that the paper puts DDN on
+BOUNDS = ("finetune", "joint")
+OTHERS = tuple(facts.key for facts in METHODS.values() if facts.key not in (*HOSTS, *BOUNDS))
 ABLATIONS = ("random_labels", "label_smoothing", "l2y")
 
 

@@ -1,0 +1,65 @@
+"""Every method and source of labels by name: made from the classes that the package exports, so that none is listed."""
+
+import inspect
+from types import ModuleType
+
+from ddn_lightning import distill, methods
+from ddn_lightning.distill.label_distiller import LabelDistiller
+from ddn_lightning.facts import Facts
+from ddn_lightning.methods.replay_method import ReplayMethod
+
+
+def _facts_of(room: ModuleType, base: type[ReplayMethod] | type[LabelDistiller]) -> dict[str, Facts]:
+    """By the name of the class, for those that state facts of their own."""
+    found = [one for one in vars(room).values() if inspect.isclass(one) and issubclass(one, base)]
+    return {one.__name__: one.facts for one in found if "facts" in vars(one)}
+
+
+METHODS = _facts_of(methods, ReplayMethod)
+PLUGINS = _facts_of(distill, LabelDistiller)
+TITLES = {facts.key: facts.title for facts in (*METHODS.values(), *PLUGINS.values())}
+
+
+def method_key(class_name: str) -> str:
+    """The key of a method's class; of a user's own class, its name.
+
+    >>> method_key("DERPlusPlus"), method_key("Mine")
+    ('derpp', 'Mine')
+    """
+    return METHODS[class_name].key if class_name in METHODS else class_name
+
+
+def plugin_key(class_name: str | None) -> str:
+    """The key of a plug-in's class, or ``none``; of a user's own class, its name."""
+    if class_name is None:
+        return "none"
+    return PLUGINS[class_name].key if class_name in PLUGINS else class_name
+
+
+def title_of(method: str, plugin: str = "none") -> str:
+    """A method and its plug-in, by their keys, as tables call them.
+
+    >>> title_of("derpp", "ddn")
+    'DER++ + DDN'
+    """
+    return " + ".join(TITLES.get(name, name) for name in (method, plugin) if name != "none")
+
+
+def method_table() -> str:
+    """The README's table of methods, as Markdown."""
+    header = (
+        "| method | file | what it stores besides images and labels | cost per step beyond ER's | takes a distiller |"
+    )
+    lines = [header, "|---|---|---|---|---|"]
+    for name, facts in METHODS.items():
+        method = getattr(methods, name)
+        file = method.__module__.rpartition(".")[2] + ".py"
+        cells = [
+            f"`{name}` {facts.reference}".strip(),
+            f"[{file}](ddn_lightning/methods/{file})",
+            facts.stores,
+            facts.cost,
+            "yes" if method.memory_draws else "no",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
