@@ -14,8 +14,7 @@ import torch
 
 from ddn_lightning.bench.tables import as_markdown
 from ddn_lightning.cli import main
-from ddn_lightning.names import method_table
-from ddn_lightning.report.comparison import TITLES
+from ddn_lightning.names import TITLES, method_table
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
 
 ROOT = Path(__file__).parents[1]
