@@ -1,7 +1,7 @@
 """What distillers, callbacks and whoever else extends a method may ask of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol
 
@@ -61,6 +61,7 @@ class Learner(LightningModule, ABC):
     distiller: LabelSource | None
     task: int  # the task being trained, counted from 0
     tasks_finished: int  # tasks whose end_task() is done
+    epochs_evaluated: int  # epochs up to and including the last one that was followed by an evaluation
     running_buffers: Buffers | None  # those of training, while the calibrated ones are in their place
     is_seen_class: Tensor  # (num_classes)
     accuracy_matrix: Tensor
@@ -139,6 +140,10 @@ class Learner(LightningModule, ABC):
     @abstractmethod
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
         """Logits of a batch in the loss."""
+
+    @abstractmethod
+    def store_row(self, task: int, matrices: Mapping[str, Tensor]) -> None:
+        """Take a row of accuracies, measured after a task, into the matrices of these names."""
 
     @abstractmethod
     def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:

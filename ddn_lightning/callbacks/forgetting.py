@@ -69,7 +69,6 @@ class Forgetting(TaskCallback):
         self.statistics: Statistics = statistics
         self.class_balanced = class_balanced
         self.calibration_batch_size = calibration_batch_size
-        self.epochs_evaluated = 0  # epochs up to and including the last one that was followed by an evaluation
         self._statistics_before: Statistics = statistics  # in the checkpoint that training goes on from
         self._calibrated: Buffers = {}  # to predict with a second time
         self._in_place = ExitStack()  # whose closing brings back the statistics from before an evaluation
@@ -86,7 +85,6 @@ class Forgetting(TaskCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Nothing is evaluated yet. A checkpoint, which is restored after this, knows better."""
         if stage == "fit":
-            self.epochs_evaluated = 0
             self._statistics_before = self.statistics
 
     def on_fit_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -140,9 +138,10 @@ class Forgetting(TaskCallback):
         if trainer.sanity_checking:
             return
         values = self._row("val")
-        if trainer.state.fn == "fit" and trainer.is_last_batch:
-            self.epochs_evaluated = pl_module.sequence.epochs_done + 1
-            values |= self._store_row(pl_module) if pl_module.sequence.at_task_end else {}
+        clock = pl_module.sequence.clock
+        if trainer.state.fn == "fit" and clock.is_last_batch:
+            pl_module.epochs_evaluated = clock.epochs_done + 1
+            values |= self._store_row(pl_module) if clock.at_task_end else {}
         pl_module.log_dict(values, sync_dist=True)
 
     def on_validation_end(self, *_: object) -> None:
@@ -166,7 +165,7 @@ class Forgetting(TaskCallback):
         self, trainer: Trainer, pl_module: Learner, batch: Samples, batch_idx: int
     ) -> None:
         """Make up for an evaluation within the task that a resume has skipped."""
-        if batch_idx == 0 and pl_module.sequence.current_task == pl_module.task:
+        if batch_idx == 0 and pl_module.sequence.clock.task == pl_module.task:
             self._run_missed_evaluation(trainer, pl_module)
 
     def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
@@ -174,12 +173,11 @@ class Forgetting(TaskCallback):
         self._run_missed_evaluation(trainer, method)
 
     def state_dict(self) -> dict[str, Any]:
-        """Which evaluations are done, and how."""
-        return {"epochs_evaluated": self.epochs_evaluated, "statistics": self.statistics}
+        """How evaluations are done."""
+        return {"statistics": self.statistics}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Which evaluations are done, and how."""
-        self.epochs_evaluated = checks.integer("epochs_evaluated", state_dict.get("epochs_evaluated"))
+        """How evaluations were done."""
         self._statistics_before = state_dict.get("statistics", "running")  # version 0.1 had no others
         if self._statistics_before not in get_args(Statistics):
             checks.refuse("statistics", f"one of {get_args(Statistics)}", self._statistics_before)
@@ -188,14 +186,11 @@ class Forgetting(TaskCallback):
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
         """Refuse a matrix, restored just before, that has not one row for each task that was evaluated."""
-        state = checkpoint.get("callbacks", {}).get(self.state_key)
-        if trainer.state.fn != "fit" or state is None:
+        if trainer.state.fn != "fit":
             return
         sequence = pl_module.sequence
         most = sequence.num_tasks * sequence.epochs_per_task
-        epochs = checks.integer(
-            "epochs_evaluated", checks.mapping("Forgetting", state).get("epochs_evaluated"), 0, most
-        )
+        epochs = checks.integer("epochs_evaluated", pl_module.epochs_evaluated, 0, most)
         for name in MATRICES:
             rows = (~getattr(pl_module, name).isnan()).any(dim=1).nonzero().flatten().tolist()
             tasks = range(epochs // sequence.epochs_per_task)
@@ -223,8 +218,8 @@ class Forgetting(TaskCallback):
         """Do the evaluation that Lightning leaves out when it resumes from a checkpoint on an epoch's last batch."""
         limit = trainer.limit_val_batches
         every = method.sequence.evaluate_every_n_epochs
-        epochs = method.sequence.epochs_done // every * every
-        if limit == 0 or epochs <= self.epochs_evaluated:
+        epochs = method.sequence.clock.epochs_done // every * every
+        if limit == 0 or epochs <= method.epochs_evaluated:
             return
         loader = method.sequence.evaluation_loader(method.tasks_seen)
         number = int(len(loader) * limit) if isinstance(limit, float) else limit
@@ -236,7 +231,7 @@ class Forgetting(TaskCallback):
                     scores = method.validation_step(batch, index)
                 self.on_validation_batch_end(trainer, method, scores, batch, index)
         self.on_validation_end()
-        self.epochs_evaluated = epochs
+        method.epochs_evaluated = epochs
         values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
         row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epochs - 1}  # never -0.0
         for logger in trainer.loggers:
@@ -245,7 +240,8 @@ class Forgetting(TaskCallback):
 
     def _store_row(self, method: Learner) -> dict[str, Tensor]:
         """Write the row just measured into the matrices; returns what they say now."""
-        method.accuracy_matrix[self.stage], method.task_il_matrix[self.stage] = self._measured(self.metric)
+        class_il, task_il = self._measured(self.metric)
+        method.store_row(self.stage, {"accuracy_matrix": class_il, "task_il_matrix": task_il})
         shape = self.predictions.confusion.shape
         table = {name: value.reshape(shape) for name, value in self.predictions.compute().items()}
         for callback in method.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
@@ -253,7 +249,7 @@ class Forgetting(TaskCallback):
                 callback.on_task_measured(method.trainer, method, self.stage, table)
         found = self.summary(method.accuracy_matrix)
         if self._calibrated:
-            method.calibrated_accuracy_matrix[self.stage], _ = self._measured(self.calibrated_metric)
+            method.store_row(self.stage, {CALIBRATED_MATRIX: self._measured(self.calibrated_metric)[0]})
             found |= {f"calibrated_{k}": v for k, v in self.summary(method.calibrated_accuracy_matrix).items()}
         return found
 

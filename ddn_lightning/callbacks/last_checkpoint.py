@@ -10,7 +10,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import distributed
 
-from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
@@ -65,7 +64,7 @@ class LastCheckpoint(Checkpoint):
         """Start the clock, and listen: a resumed run has no sanity check."""
         self._saved_at = time.monotonic()
         self._take_over_signals(trainer)
-        self._was_done = _done(trainer, pl_module)
+        self._was_done = _done(pl_module)
 
     def on_train_batch_start(self, *_: object) -> None:
         """From now on, what is done at the end of a task is saved there."""
@@ -83,10 +82,10 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Save at a task's end, with its row of the accuracy matrix."""
-        if not trainer.is_last_batch:
+        clock = pl_module.sequence.clock
+        if not clock.is_last_batch:
             return  # cut short by max_steps or an early stop: Lightning counts the epoch as done, and it is not
-        sequence = pl_module.sequence
-        is_task_done = sequence.epochs_done % sequence.epochs_per_task == 0
+        is_task_done = clock.epochs_done % clock.epochs_per_task == 0
         is_due, stop_signal = self._agree(trainer)
         if is_task_done or is_due or stop_signal or trainer.should_stop:
             self._save(trainer)
@@ -95,7 +94,7 @@ class LastCheckpoint(Checkpoint):
 
     def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Save what a run has made up for that had been stopped after its very last batch."""
-        if self._was_done is not None and self._was_done != _done(trainer, pl_module):
+        if self._was_done is not None and self._was_done != _done(pl_module):
             self._save(trainer)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -152,6 +151,6 @@ class SaveProgress(LastCheckpoint):
         super().__init__(folder, every_n_minutes)
 
 
-def _done(trainer: Trainer, method: Learner) -> tuple[int, int]:
+def _done(method: Learner) -> tuple[int, int]:
     """How far the work after batches has come: tasks ended, epochs evaluated."""
-    return method.tasks_finished, Forgetting.of(trainer).epochs_evaluated
+    return method.tasks_finished, method.epochs_evaluated

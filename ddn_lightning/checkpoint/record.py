@@ -31,11 +31,23 @@ def checked_record(record: object, method: str, num_classes: int) -> dict[str, A
     return {**noted, "format": checks.integer("format", noted.get("format", 1), 1, FORMAT)}
 
 
-def checked_clock(state: object, num_classes: int) -> tuple[int, int]:
-    """The task being trained, counted from 0, and how many have ended. There are no more tasks than classes."""
-    clock = checks.mapping("task clock", state, ("task", "tasks_finished"))
-    task = checks.integer("task", clock["task"], -1, num_classes - 1)
-    return task, checks.integer("tasks_finished", clock["tasks_finished"], 0, task + 1)
+def checked_progress(state: object, num_classes: int) -> tuple[int, int, int]:
+    """The task being trained, counted from 0, and how many tasks have ended and epochs were evaluated.
+
+    There are no more tasks than classes.
+    """
+    progress = checks.mapping("progress", state, ("task", "tasks_finished"))
+    task = checks.integer("task", progress["task"], -1, num_classes - 1)
+    ended = checks.integer("tasks_finished", progress["tasks_finished"], 0, task + 1)
+    return task, ended, checks.integer("epochs_evaluated", progress.get("epochs_evaluated", 0))
+
+
+def move_epochs_evaluated(checkpoint: dict[str, Any]) -> None:
+    """Put the number of epochs evaluated where it is kept now: until format 2 the callback had it."""
+    progress = checkpoint["state_dict"].get("_extra_state")
+    for state in checkpoint.get("callbacks", {}).values():
+        if isinstance(progress, dict) and isinstance(state, dict) and "epochs_evaluated" in state:
+            checkpoint["state_dict"]["_extra_state"] = {"epochs_evaluated": state["epochs_evaluated"], **progress}
 
 
 def table_of_contents(checkpoint: dict[str, Any]) -> dict[str, str]:

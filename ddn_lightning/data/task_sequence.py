@@ -1,4 +1,4 @@
-"""The task sequence: which classes come when, the task clock, and the loaders of one ``fit`` over all tasks."""
+"""The task sequence: which classes come when, and the loaders of one ``fit`` over all tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from torch import Tensor
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.loaded import check_tasks, checked
+from ddn_lightning.data.task_clock import TaskClock
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.notes import note
@@ -110,28 +111,15 @@ class TaskSequence(LightningDataModule, ABC):
         return names
 
     @property
-    def epochs_done(self) -> int:
-        """Epochs trained: right while Lightning restores a checkpoint, when its ``current_epoch`` is not."""
+    def clock(self) -> TaskClock:
+        """Where training is."""
         assert self.trainer is not None
-        epochs: int = self.trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]
-        return epochs
-
-    @property
-    def current_epoch(self) -> int:
-        """Epoch that is, or is about to be, trained."""
-        return min(self.epochs_done, self.num_tasks * self.epochs_per_task - 1)
+        return TaskClock.of(self.trainer, self.num_tasks, self.epochs_per_task)
 
     @property
     def current_task(self) -> int:
         """Task that is, or is about to be, trained."""
-        return self.current_epoch // self.epochs_per_task
-
-    @property
-    def at_task_end(self) -> bool:
-        """Whether the batch just trained on was the last one of its task."""
-        assert self.trainer is not None
-        is_last_epoch = (self.current_epoch + 1) % self.epochs_per_task == 0
-        return is_last_epoch and self.trainer.is_last_batch
+        return self.clock.task
 
     def training_samples(self, task: int) -> Samples:
         """All training samples of one task."""
@@ -152,14 +140,15 @@ class TaskSequence(LightningDataModule, ABC):
 
     def train_dataloader(self) -> TaskLoader:
         """This epoch's data in an order of its own, chosen by the method where it has a say."""
+        clock = self.clock
         choose = getattr(getattr(self.trainer, "lightning_module", None), "samples_of_epoch", None)
-        samples = self.training_samples(self.current_task) if choose is None else choose(self, self.current_epoch)
+        samples = self.training_samples(clock.task) if choose is None else choose(self, clock.epoch)
         if self.drop_last and len(samples) < self.batch_size:
             raise ConfigurationError(
-                f"task {self.current_task + 1} has {len(samples)} samples, fewer than one batch of batch_size = "
+                f"task {clock.task + 1} has {len(samples)} samples, fewer than one batch of batch_size = "
                 f"{self.batch_size}: lower batch_size or set drop_last to false"
             )
-        generator = generator_for(self._shuffle_seed, f"order of epoch {self.current_epoch}")
+        generator = generator_for(self._shuffle_seed, f"order of epoch {clock.epoch}")
         order = torch.randperm(len(samples), generator=generator)
         return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
 
@@ -167,7 +156,7 @@ class TaskSequence(LightningDataModule, ABC):
         """The test images of the tasks seen so far: one loader, whose batches carry the task of each image."""
         assert self.trainer is not None
         if self.trainer.state.fn == "fit":
-            seen = self.current_task + 1
+            seen = self.clock.task + 1
         else:
             seen = getattr(self.trainer.lightning_module, "tasks_seen", 0) or self.num_tasks
         return self.evaluation_loader(seen)

@@ -115,7 +115,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         if self.has_own_optimizer:
             lr: float = self.classifier_optimizer.param_groups[0]["lr"]
             return lr
-        epoch_in_task = self.sequence.current_epoch % self.sequence.epochs_per_task
+        epoch_in_task = self.sequence.clock.epoch_in_task
         return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
 
     def configure_optimizers(self) -> Any:

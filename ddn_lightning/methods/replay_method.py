@@ -123,8 +123,8 @@ class ReplayMethod(OptimizedLearner, ABC):
 
     def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
         """Take ``replay_steps`` steps on the method's loss, and hand the outputs before the last to the callbacks."""
-        epoch = self.sequence.current_epoch
-        bring_schedulers_to(self, epoch if self.schedule is None else epoch % self.sequence.epochs_per_task)
+        clock = self.sequence.clock
+        bring_schedulers_to(self, clock.epoch if self.schedule is None else clock.epoch_in_task)
         for _ in range(self.replay_steps):
             value, loss = self._step(batch)
         if is_logged(self.trainer):  # not in each step: a call costs half a millisecond

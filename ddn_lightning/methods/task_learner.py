@@ -1,7 +1,7 @@
 """A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Self
 
 import torch
@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.checks import described
 from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, settle
-from ddn_lightning.checkpoint.record import check_contents, checked_clock, checked_record, table_of_contents
+from ddn_lightning.checkpoint.record import (
+    check_contents,
+    checked_progress,
+    checked_record,
+    move_epochs_evaluated,
+    table_of_contents,
+)
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -63,6 +69,7 @@ class TaskLearner(DivergenceGuard):
         self.streams = RandomStreams(seed=0)
         self.task = -1  # the task being trained, counted from 0
         self.tasks_finished = 0  # tasks whose end_task() is done
+        self.epochs_evaluated = 0  # epochs up to and including the last one that was followed by an evaluation
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
         for name in MATRICES:
             # not empty: spawned processes cannot share that
@@ -135,7 +142,7 @@ class TaskLearner(DivergenceGuard):
             self.transform = sequence.transform
         if stage == "fit":
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # Lightning's seed
-            self.task, self.tasks_finished = -1, 0
+            self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
             size = (sequence.num_tasks, sequence.num_tasks)
             for name in MATRICES:
@@ -147,7 +154,7 @@ class TaskLearner(DivergenceGuard):
 
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
         """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
-        task = self.sequence.current_task
+        task = self.sequence.clock.task
         if task != self.task:
             self._leave_task()
             self._enter_task(task)
@@ -155,14 +162,14 @@ class TaskLearner(DivergenceGuard):
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
         """End the task before it is evaluated. Any checkpoint of this batch is written already."""
         drop_old_values(self.trainer)
-        if self.sequence.at_task_end:
+        if self.sequence.clock.at_task_end:
             self._finish_task()
 
     def on_train_end(self) -> None:
         """Leave the last task, unless training was stopped within it."""
         super().on_train_end()
-        is_task_done = self.sequence.epochs_done >= self.tasks_seen * self.sequence.epochs_per_task
-        if is_task_done and self.trainer.is_last_batch:
+        clock = self.sequence.clock
+        if clock.is_over(self.tasks_seen) and clock.is_last_batch:
             self._leave_task()
 
     def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
@@ -195,12 +202,12 @@ class TaskLearner(DivergenceGuard):
         return self
 
     def get_extra_state(self) -> dict[str, int]:
-        """The task clock, as part of the weights: with them it comes back from forked processes."""
-        return {"task": self.task, "tasks_finished": self.tasks_finished}
+        """What has been done, as part of the weights: with them it comes back from forked processes."""
+        return {"task": self.task, "tasks_finished": self.tasks_finished, "epochs_evaluated": self.epochs_evaluated}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """Set the task clock."""
-        self.task, self.tasks_finished = checked_clock(state, self.num_classes)
+        """What has been done."""
+        self.task, self.tasks_finished, self.epochs_evaluated = checked_progress(state, self.num_classes)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note whose checkpoint this is, and where the loops and the random streams are."""
@@ -219,6 +226,8 @@ class TaskLearner(DivergenceGuard):
         """Refuse what another method saved, or one for another number of classes, and what cannot have been saved."""
         record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
         self.streams.load_state_dict(record["streams"])
+        if isinstance(checkpoint.get("state_dict"), dict):
+            move_epochs_evaluated(checkpoint)
         if not has_trainer(self):
             return
         is_fit = self.trainer.state.fn == "fit"
@@ -229,6 +238,11 @@ class TaskLearner(DivergenceGuard):
         if is_fit:
             self._check_training_state(checkpoint, record["format"])
             settle(checkpoint, record["format"])
+
+    def store_row(self, task: int, matrices: Mapping[str, Tensor]) -> None:
+        """Take a row of accuracies, measured after a task, into the matrices of these names."""
+        for name, row in matrices.items():
+            self.get_buffer(name)[task] = row
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         """Refuse to train on from what is incomplete or implausible: Lightning would take it over and say nothing."""

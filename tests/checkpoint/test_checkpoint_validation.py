@@ -119,7 +119,7 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("callbacks", "ReservoirSampling", "contents", "labels"), torch.full((10,), 6), "memory/labels must be 0 to 5"),
     (("callbacks", "ReservoirSampling", "contents", "tasks"), torch.zeros(10).long(), "memory/tasks must be "),
     (("callbacks", "ReservoirSampling", "contents", "images"), torch.zeros(10, 1, 9, 9).byte(), "(10, 1, 8, 8), got"),
-    (("callbacks", "Forgetting", "epochs_evaluated"), 4, "epochs_evaluated must be an integer from 0 to 3, got 4"),
+    (("state_dict", "_extra_state", "epochs_evaluated"), 4, "epochs_evaluated must be an integer from 0 to 3, got 4"),
     (("callbacks", "RandomState", "ranks"), [{}], "RandomState/ranks/0 must have an entry 'python'"),
     (
         ("callbacks", "Observations", "confusion"),
