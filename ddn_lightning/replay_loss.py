@@ -15,7 +15,7 @@ class ReplayLoss:
         current_logits: Outputs for the incoming batch.
         rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
         memory_logits: The outputs that ``rehearsal`` was computed from, for the last draw from memory.
-        rehearsal_weight: What ``rehearsal`` is of the mean cross-entropy, so that soft labels can take its place.
+        rehearsal_weight: Coefficient of the mean cross-entropy in ``rehearsal``; soft labels in its place get the same.
         deferred_terms: More terms, each on a batch of its own. They are computed once the rest is differentiated, so
             that their graphs take no memory beside it.
     """
