@@ -34,7 +34,7 @@ from ddn_lightning import (
 )
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
-from ddn_lightning.methods.replay_method import ReplayLoss
+from ddn_lightning.replay_loss import ReplayLoss
 
 Distiller = Callable[[], LabelDistiller] | None
 

@@ -27,7 +27,7 @@ from ddn_lightning.methods.check_trainer import check_resumable, check_schedule,
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.random_streams import OLD_MEMORY
-from ddn_lightning.replay_loss import ReplayLoss as ReplayLoss  # methods import both from here
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 
