@@ -34,17 +34,19 @@ from ddn_lightning import (
 )
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
-from ddn_lightning.methods.replay_method import ReplayLoss
+from ddn_lightning.replay_loss import ReplayLoss
 
 Distiller = Callable[[], LabelDistiller] | None
 
 # where the host waits for the device within a step, and why; in the steps of any other method it never does
 WAITS: dict[type[ReplayMethod], dict[str, str]] = {
-    LoDM: {"memory/low_rank.py:LowRankMemory.add": "a batch's classes decide how many synthetic images there are"},
+    LoDM: {
+        "memory/low_rank_memory.py:LowRankMemory.add": "a batch's classes decide how many synthetic images there are"
+    },
 }
 WAITS_WHEN_LOGGING = {
-    "distill/bilevel.py:BilevelDistiller._log": "how much of a label lies on some classes, by a mask of them",
-    "methods/base.py:ReplayMethod.training_step": "the loss, for the progress bar",
+    "distill/bilevel_distiller.py:BilevelDistiller._log": "how much of a label lies on some classes, by a mask of them",
+    "methods/replay_method.py:ReplayMethod.training_step": "the loss, for the progress bar",
     "methods/divergence_guard.py:_first_on_any_rank": "whether all losses since the last look are finite",
     "lightning": "all else that is logged, for the loggers",
 }

@@ -12,7 +12,7 @@ from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES
 
 REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
 STATISTICS = ("running_var", "num_batches_tracked")  # of BatchNorm, never negative
-GIVEN = ("lr", "momentum", "weight_decay")  # of the classifier: what is given counts, not what was saved
+GIVEN = ("lr", "momentum", "weight_decay")  # of the classifier: constructor arguments override restored optimizer state
 NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
 PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # their states have their parameters' shape
 

@@ -6,26 +6,24 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from lightning.pytorch.cli import LightningArgumentParser
 
-from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.distill.label_distiller import LabelDistiller
+from ddn_lightning import data, distill, methods, networks
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.methods.replay_method import ReplayMethod
-from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.runs.config import check_extent, read_settings
 
 PARSER_MODE = "limited_yaml"  # jsonargparse's name for a way of loading values
 STANDARD_INPUT = "-"
-BASES: dict[str, type] = {
-    "model": ReplayMethod,
-    "data": TaskSequence,
-    "backbone": Backbone,
-    "distiller": LabelDistiller,
+CHOICES: dict[str, tuple[ModuleType, type]] = {  # what an option can name: exports of a room, by their base
+    "model": (methods, methods.ReplayMethod),
+    "data": (data, data.TaskSequence),
+    "backbone": (networks, networks.Backbone),
+    "distiller": (distill, distill.LabelDistiller),
 }
 NOISE = (
     r"Does not validate against any of the Union subtypes",
@@ -116,18 +114,16 @@ def readable(message: str) -> str:
 
 
 def class_names(option: str) -> list[str]:
-    """The classes that an option of the command line can name in short."""
-    base = BASES.get(option)
-    found: set[type] = set() if base is None else _subclasses(base)
-    return sorted({c.__name__ for c in found if not inspect.isabstract(c) and not c.__name__.startswith("_")})
+    """The classes of this package that an option of the command line can name in short."""
+    if option not in CHOICES:
+        return []
+    room, base = CHOICES[option]
+    exported = {name: getattr(room, name) for name in room.__all__}
+    chosen = (name for name, one in exported.items() if issubclass(one, base) and one is not base)
+    return sorted(name for name in chosen if not inspect.isabstract(exported[name]))
 
 
 def _not_a_class(value: str, option: str) -> str:
     choices = ", ".join(class_names(option))
     hint = f"; the choices are {choices}, or give the import path of your own" if choices else ""
     return f"{value} is not a known class{hint}"
-
-
-def _subclasses(base: type) -> set[type]:
-    found: set[type] = set(base.__subclasses__())
-    return found.union(*map(_subclasses, found))

@@ -153,7 +153,7 @@ class BilevelDistiller(LabelDistiller):
         method.note_loss(value, f"{what} of {type(self).__name__}", **rates)
 
     def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
-        for group in optimizer.param_groups:  # what is given counts, not what a checkpoint has brought along
+        for group in optimizer.param_groups:  # constructor arguments override restored optimizer state
             group["lr"] = self.lr
         return descend(value, optimizer)
 

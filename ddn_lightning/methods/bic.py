@@ -14,8 +14,8 @@ from ddn_lightning.errors import ConfigurationError, check_not_negative, check_p
 from ddn_lightning.facts import Facts
 from ddn_lightning.memory.exemplar_set import rank_in_class
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
-from ddn_lightning.methods.replay_method import ReplayLoss
 from ddn_lightning.random_streams import generator_for
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 EXEMPLARS, CORRECTION = "exemplars", "bias correction"

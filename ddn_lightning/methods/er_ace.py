@@ -8,8 +8,9 @@ from torch.nn import functional
 
 from ddn_lightning.distributed import gather_shares
 from ddn_lightning.facts import Facts
-from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.networks.cosine_head import CosineHead
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 

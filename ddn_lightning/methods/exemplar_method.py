@@ -14,8 +14,9 @@ from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet, herding
-from ddn_lightning.methods.replay_method import ReplayLoss, ReplayMethod
+from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.optimization import evaluating
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate
 
 

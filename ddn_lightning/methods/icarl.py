@@ -10,7 +10,7 @@ from torch.nn import functional
 from ddn_lightning.batch_statistics import Buffers, using
 from ddn_lightning.facts import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
-from ddn_lightning.methods.replay_method import ReplayLoss
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
 

@@ -11,9 +11,9 @@ from ddn_lightning.distributed import local_share, sum_across_ranks
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.facts import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
-from ddn_lightning.methods.replay_method import ReplayLoss
 from ddn_lightning.networks.cosine_head import CosineHead
 from ddn_lightning.optimization import descend, evaluating
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 FINE_TUNING = "fine-tuning"

@@ -79,7 +79,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
     def descend(self, loss: ReplayLoss) -> Tensor:
         """One SGD step; returns the loss over all ranks."""
         optimizer = self.classifier_optimizer
-        if not self.has_own_optimizer:  # what is given counts, not what a checkpoint has brought along
+        if not self.has_own_optimizer:  # constructor arguments override restored optimizer state
             given = {"lr": self.current_lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
             optimizer.param_groups[0].update(given)  # any further group is a callback's
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]

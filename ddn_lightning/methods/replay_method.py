@@ -27,7 +27,7 @@ from ddn_lightning.methods.optimized_learner import OptimizedLearner
 from ddn_lightning.methods.optimizers import bring_schedulers_to, step_schedulers
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import OLD_MEMORY
-from ddn_lightning.replay_loss import ReplayLoss as ReplayLoss  # methods import both from here
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 
