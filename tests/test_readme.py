@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddn_lightning.bench.tables import as_markdown
+from ddn_lightning import ER, DataDistillNet
+from ddn_lightning.bench.cost import peak_memory
+from ddn_lightning.bench.prepared_method import PreparedMethod, Workload
 from ddn_lightning.cli import main
+from ddn_lightning.cli.bench_command import as_markdown
 from ddn_lightning.names import TITLES, method_table
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
 
@@ -175,12 +178,18 @@ def test_the_picture_is_small() -> None:
 SPEED = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text())
 
 
-def test_the_tables_of_speed_are_what_was_measured() -> None:
+def test_the_tables_of_speed_are_those_of_the_recorded_run() -> None:
     shown_tables = README.partition("<!-- speed -->")[2].partition("<!-- /speed -->")[0]
-    tables = as_markdown(SPEED).strip().split("\n\n")
-    assert len(tables) == 8
-    for table in tables:
+    for table in as_markdown(SPEED).split("\n\n"):
         assert table in shown_tables
+
+
+@pytest.mark.parametrize(("row", "distiller"), [("ER", None), ("ER + DDN", DataDistillNet())])
+def test_the_memory_shown_for_a_step_is_what_it_takes_today(row: str, distiller: DataDistillNet | None) -> None:
+    (saved,) = re.findall(rf"^\| {re.escape(row)} \| [\d.]+ \| [\d.]+ \| ([\d.]+) \| [\d.]+ \|$", README, re.M)
+    workload = Workload(**{**SPEED["workload"], "device": torch.device("cpu")})
+    found = peak_memory(PreparedMethod(ER, workload, distiller).step, workload.device).saved / 2**20
+    assert found == pytest.approx(float(saved), abs=0.05)  # whatever the machine, unlike times
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("ddn bench")])

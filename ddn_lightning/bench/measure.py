@@ -1,35 +1,42 @@
 """All that ``ddn bench`` measures, as plain numbers."""
 
+import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
-from ddn_lightning.bench import growth, pipeline, start_up
-from ddn_lightning.bench.look_aheads import LookAheads, distances
-from ddn_lightning.bench.loops import LOOPS, time_loops
-from ddn_lightning.bench.peak_memory import peak_memory
-from ddn_lightning.bench.step_parts import StepParts
-from ddn_lightning.bench.stopwatch import Timing, clock_of, interleaved
-from ddn_lightning.bench.subject import Subject, Workload
+from ddn_lightning.bench.baselines import BARE, LOOPS, PLAIN, LookAheads, StepTimes, augmentations, time_loops
+from ddn_lightning.bench.cost import PartTimes, clock_of, peak_memory, time_in_turns
+from ddn_lightning.bench.prepared_method import PARTS, PreparedMethod, RandomImages, Workload
 from ddn_lightning.distill.data_distill_net import DataDistillNet
+from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.replay_method import ReplayMethod
 
 Report = dict[str, Any]
-Section = Callable[[str, int], Callable[[], None]]  # announces something of so many actions; what it returns counts one
+Section = Callable[[str, int], Callable[[], None]]  # announces so many actions; what it returns is called after each
 
 UNIT, WITH_DDN = "ER", "ER + DDN"
 LOOP_STEPS, EMPTY_LOOP_STEPS, LOOP_ROUNDS = 4, 100, 2
-START_ROUNDS = 1  # a start takes seconds, and hardly varies
 MORE_ROUNDS = 10  # of what takes microseconds, for each of the others
+MEMORY_SIZES = (200, 50_000)
+LIBRARIES, COMMAND = "import torch, lightning", "ddn --help"
+STARTS = {LIBRARIES: ["-c", LIBRARIES], COMMAND: ["-m", "ddn_lightning", "--help"]}
+START_ROUNDS = 1  # a start takes seconds, and hardly varies
+AXES = {"buffer_size": (200, 5_000, 50_000), "num_classes": (10, 100, 200), "batch": (16, 32, 64)}
+RANKS, RANK_STEPS, RANK_STEPS_TIMED = (1, 2), 6, 4
 
 
-def unseen(name: str, actions: int) -> Callable[[], None]:
+def without_progress(name: str, actions: int) -> Callable[[], None]:
     """No progress bar."""
     return lambda: None
 
@@ -39,7 +46,7 @@ def measure(
     workload: Workload,
     rounds: int,
     with_growth: bool = False,
-    section: Section = unseen,
+    section: Section = without_progress,
 ) -> Report:
     """Measure everything, on a CPU by one thread.
 
@@ -69,52 +76,41 @@ def measure(
 def _steps(methods: Sequence[type[ReplayMethod]], workload: Workload, rounds: int, section: Section) -> Report:
     """Steps, updates of G and parts of a step, all within the same rounds."""
     clock = clock_of(workload.device)
-    subjects, modes = _subjects(methods, workload, section), LookAheads(workload)
-    parts = {name: StepParts(subjects[name], clock) for name in (UNIT, WITH_DDN)}
+    prepared, look_aheads = _prepare(methods, workload, section), LookAheads(workload)
+    parts = {name: PartTimes(prepared[name].step, prepared[name].parts, clock) for name in (UNIT, WITH_DDN)}
     kinds: dict[str, dict[str, Callable[[], None]]] = {
-        "steps": {name: subject.step for name, subject in subjects.items()},
-        "updates": modes.updates,
-        "parts": {name: part.watch_step for name, part in parts.items()},
+        "steps": {name: method.step for name, method in prepared.items()},
+        "updates": look_aheads.updates,
+        "parts": {name: times.watch for name, times in parts.items()},
     }
     actions = {f"{kind} {name}": action for kind, named in kinds.items() for name, action in named.items()}
-    timings = interleaved(actions, rounds, clock, section("steps", (rounds + 1) * len(actions)))
-    unit = timings[f"steps {UNIT}"]
-    report: Report = {"parts": {name: _milliseconds(part.seconds, rounds + 1) for name, part in parts.items()}}
-    done = section("memory", len(subjects) + len(modes.updates))
+    timings = time_in_turns(actions, rounds, clock, section("steps", (rounds + 1) * len(actions)))
+    unit = min(timings[f"steps {UNIT}"])
+    times = {name: {part: 1e3 * t.seconds.get(part, 0.0) / (rounds + 1) for part in PARTS} for name, t in parts.items()}
+    report: Report = {"parts": times}
+    done = section("memory", len(kinds["steps"]) + len(kinds["updates"]))
     for kind in ("steps", "updates"):
         report[kind] = {}
         for name, action in kinds[kind].items():
-            report[kind][name] = _cost(timings[f"{kind} {name}"], unit) | _peak(action, workload)
+            seconds = timings[f"{kind} {name}"]
+            cost = {"ms": 1e3 * min(seconds), "median_ms": 1e3 * median(seconds), "er_steps": min(seconds) / unit}
+            report[kind][name] = cost | _peak(action, workload)
             done()
-    for name, errors in distances(modes.unrolled).items():
+    for name, errors in look_aheads.errors().items():
         report["updates"][name] |= errors
     return report
 
 
-def _growth(workload: Workload, rounds: int, section: Section) -> list[Report]:
-    done = section("growth", growth.number_of_actions(rounds))
-    grown = growth.growth(workload, rounds, clock_of(workload.device), done)
-    return [{"axis": g.axis, "value": g.value, "er_ms": _ms(g.er), "ddn_ms": _ms(g.ddn)} for g in grown]
-
-
-def _subjects(methods: Sequence[type[ReplayMethod]], workload: Workload, section: Section) -> dict[str, Subject]:
+def _prepare(methods: Sequence[type[ReplayMethod]], workload: Workload, section: Section) -> dict[str, PreparedMethod]:
     chosen: list[type[ReplayMethod]] = [ER, *(method for method in methods if method is not ER)]
     done = section("preparation", len(chosen))
-    subjects = {}
+    prepared = {}
     for method in chosen:
-        subjects[method.__name__] = Subject(method, workload)
+        prepared[method.__name__] = PreparedMethod(method, workload)
         if method.memory_draws:
-            subjects[f"{method.__name__} + DDN"] = Subject(method, workload, DataDistillNet())
+            prepared[f"{method.__name__} + DDN"] = PreparedMethod(method, workload, DataDistillNet())
         done()
-    return subjects
-
-
-def _ms(timing: Timing) -> float:
-    return 1e3 * timing.best
-
-
-def _cost(timing: Timing, unit: Timing) -> dict[str, float]:
-    return {"ms": _ms(timing), "median_ms": 1e3 * timing.median, "er_steps": timing.over(unit)}
+    return prepared
 
 
 def _peak(action: Callable[[], object], workload: Workload) -> dict[str, float | None]:
@@ -123,42 +119,96 @@ def _peak(action: Callable[[], object], workload: Workload) -> dict[str, float |
     return {"saved_mib": peak.saved / 2**20, "allocated_mib": allocated}
 
 
-def _milliseconds(seconds: Mapping[str, float], times: int) -> dict[str, float]:
-    return {name: 1e3 * value / times for name, value in seconds.items()}
-
-
 def _loops(workload: Workload, section: Section) -> Report:
-    done = section("loops", 2)
-    full = time_loops(workload, True, LOOP_STEPS, LOOP_ROUNDS)
+    done, clock = section("loops", 2), clock_of(workload.device)
+    full = time_loops(workload, True, LOOP_STEPS, LOOP_ROUNDS, clock)
     done()
-    empty = time_loops(workload, False, EMPTY_LOOP_STEPS, LOOP_ROUNDS)
+    empty = time_loops(workload, False, EMPTY_LOOP_STEPS, LOOP_ROUNDS, clock)
     done()
-    plain, bare, _ = LOOPS
     return {
         name: {
-            "ms": _ms(full[name]),
-            "over_bare": full[name].over(full[bare]),
-            "overhead_ms": 1e3 * (empty[name].median - empty[plain].median),
+            "ms": 1e3 * min(full[name]),
+            "over_bare": min(full[name]) / min(full[BARE]),
+            "overhead_ms": 1e3 * (median(empty[name]) - median(empty[PLAIN])),
         }
         for name in LOOPS
     }
 
 
 def _input(workload: Workload, rounds: int, er_ms: float, section: Section) -> Report:
-    augment, memory = pipeline.augmentations(workload), pipeline.memories(workload)
+    augment = augmentations(workload)
+    memory = {f"{size:,} images": _add_and_draw(workload, size) for size in MEMORY_SIZES}
     done = section("input", (rounds + 1) * (len(augment) + len(memory)))
-    timings = interleaved({**augment, **memory}, rounds, clock_of(workload.device), done)
+    timings = time_in_turns({**augment, **memory}, rounds, clock_of(workload.device), done)
+    us = {name: 1e6 * min(seconds) for name, seconds in timings.items()}
     return {
-        "augment_us_per_image": {name: 1e6 * timings[name].best / workload.batch for name in augment},
-        "add_and_draw": {n: {"us": 1e6 * timings[n].best, "er_steps": _ms(timings[n]) / er_ms} for n in memory},
+        "augment_us_per_image": {name: us[name] / workload.batch for name in augment},
+        "add_and_draw": {name: {"us": us[name], "er_steps": 1e-3 * us[name] / er_ms} for name in memory},
     }
 
 
+def _add_and_draw(workload: Workload, buffer_size: int) -> Callable[[], object]:
+    """A batch offered to a full reservoir and one drawn from its old tasks."""
+    memory = ReservoirBuffer(buffer_size)
+    memory.add(workload.samples(buffer_size, task=0))
+    batch = workload.samples(workload.batch, task=1)
+
+    def add_and_draw() -> None:
+        memory.add(batch)
+        memory[memory.draw(workload.batch, tasks=[0])]
+
+    return add_and_draw
+
+
 def _start_ups(section: Section) -> dict[str, float]:
-    done = section("start-up", 1)
-    timings = start_up.time_start_ups(START_ROUNDS)
-    done()
-    return {name: timing.best for name, timing in timings.items()}
+    """Processor time of a Python that only imports what everything is built on, and of our command's help."""
+
+    def start(arguments: list[str]) -> None:
+        command = [sys.executable, *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+
+    def clock() -> float:
+        times = os.times()
+        return times.children_user + times.children_system
+
+    done = section("start-up", len(STARTS) * (START_ROUNDS + 1))
+    actions = {name: partial(start, arguments) for name, arguments in STARTS.items()}
+    return {name: min(seconds) for name, seconds in time_in_turns(actions, START_ROUNDS, clock, done).items()}
+
+
+def _growth(workload: Workload, rounds: int, section: Section) -> list[Report]:
+    """How the cost of a step grows with the memory, the classes, the batch and, on a CPU, the number of devices."""
+    ranks = RANKS if workload.device.type == "cpu" else ()
+    done = section("growth", 2 * (rounds + 1) * sum(map(len, AXES.values())) + 2 * len(ranks))
+    grown = []
+    for axis, values in AXES.items():
+        actions = {}
+        for value in values:
+            size = replace(workload, **{axis: value})  # type: ignore[arg-type]  # all of them are integers
+            actions[f"er {value}"] = PreparedMethod(ER, size).step
+            actions[f"ddn {value}"] = PreparedMethod(ER, size, DataDistillNet()).step
+        timings = time_in_turns(actions, rounds, clock_of(workload.device), done)
+        grown += [_grown(axis, value, timings[f"er {value}"], timings[f"ddn {value}"]) for value in values]
+    for number in ranks:
+        timings = {}
+        for name, distiller in (("er", None), ("ddn", DataDistillNet())):
+            timings[name] = _time_ranks(workload.method(ER, distiller), workload, number)
+            done()
+        grown.append(_grown("devices", number, timings["er"], timings["ddn"]))
+    return grown
+
+
+def _grown(axis: str, value: int, er: list[float], ddn: list[float]) -> Report:
+    return {"axis": axis, "value": value, "er_ms": 1e3 * min(er), "ddn_ms": 1e3 * min(ddn)}
+
+
+def _time_ranks(method: ReplayMethod, workload: Workload, ranks: int) -> list[float]:
+    """Seconds per step, in the second task, of the first of several processes that share each batch."""
+    watch = StepTimes(clock_of(workload.device), 2 * RANK_STEPS)
+    strategy = "auto" if ranks == 1 else "ddp_fork"
+    trainer = workload.trainer(callbacks=[watch], devices=ranks, strategy=strategy)
+    trainer.fit(method, RandomImages(workload, RANK_STEPS))
+    return watch.seconds(last=RANK_STEPS_TIMED)
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""The command ``ddn bench``."""
+"""The command ``ddn bench``: its options, and its tables."""
 
 import json
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
 from jsonargparse import Namespace
@@ -11,9 +10,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 import ddn_lightning
-from ddn_lightning.bench.measure import measure
-from ddn_lightning.bench.subject import Workload
-from ddn_lightning.bench.tables import as_markdown
+from ddn_lightning.bench.baselines import OURS
+from ddn_lightning.bench.measure import Report, measure
+from ddn_lightning.bench.prepared_method import PARTS, Workload
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.distill.bilevel_distiller import PRECISIONS
 from ddn_lightning.errors import ConfigurationError, check_positive
@@ -31,31 +30,15 @@ def bench(arguments: Sequence[str]) -> int:
     methods = [_method(name) for name in settings.method]
     workload = _workload(settings)
     check_positive(rounds=settings.rounds)
-    with BenchProgress() as progress:
-        report = measure(methods, workload, settings.rounds, settings.growth, progress.section)
-    print(json.dumps(report, indent=1) if settings.json else as_markdown(report), end="\n" if settings.json else "")
+    with Progress(console=Console(stderr=True), transient=True) as progress:  # there, so that the result can be piped
+
+        def section(name: str, actions: int) -> Callable[[], None]:
+            task = progress.add_task(name, total=actions)
+            return lambda: progress.advance(task)
+
+        report = measure(methods, workload, settings.rounds, settings.growth, section)
+    print(json.dumps(report, indent=1) if settings.json else as_markdown(report))
     return 0
-
-
-class BenchProgress:
-    """A bar for each thing that is measured, on the standard error stream, so that the result can be piped."""
-
-    def __init__(self) -> None:
-        self.progress = Progress(console=Console(stderr=True), transient=True)
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.progress.stop()
-
-    def section(self, name: str, actions: int) -> Callable[[], None]:
-        """Begin with something of so many actions; call what is returned after each."""
-        task = self.progress.add_task(name, total=actions)
-        return lambda: self.progress.advance(task)
 
 
 def _method(name: str) -> type[ReplayMethod]:
@@ -108,3 +91,76 @@ def _parser() -> CommandParser:
     parser.add_argument("--growth", action="store_true", help="Also see what grows with what (minutes more).")
     parser.add_argument("--json", action="store_true", help="Print numbers for a program.")
     return parser
+
+
+def as_markdown(report: Report) -> str:
+    """All tables, with what they were measured on."""
+    workload = report["workload"]
+    size = workload["image_size"]
+    intro = (
+        f"{report['machine']['processor']}, torch {report['versions']['torch']}: ResNet-18 of width "
+        f"{workload['width']}, {workload['batch']} incoming images of {size} x {size} and as many of each draw from "
+        f"memory, {workload['precision']}; the shortest of {report['rounds']} interleaved rounds."
+    )
+    tables = [*_costs(report), _parts(report), _loops(report), _input(report), _start_up(report)]
+    return "\n\n".join([intro, *tables, *([_growth(report)] if "growth" in report else [])])
+
+
+def _costs(report: Report) -> list[str]:
+    header = ("ms", "in ER steps", "saved for backward, MiB")
+    formats = {"ms": ".1f", "er_steps": ".2f", "saved_mib": ".1f"}
+    steps = _rows(report["steps"], {**formats, "allocated_mib": ".1f"})
+    updates = _rows(report["updates"], {**formats, "relative_error": ".0e", "cosine": ".3f"})
+    return [
+        _table(["step of", *header, "peak growth, MiB"], steps),
+        _table(["update of G", *header, "relative error", "cosine"], updates),
+    ]
+
+
+def _parts(report: Report) -> str:
+    loop = report["loops"][OURS]["overhead_ms"]
+    parts = {name: {**parts, "loop": loop} for name, parts in report["parts"].items()}
+    return _table(["mean ms of a step", *PARTS, "loop"], _rows(parts, dict.fromkeys([*PARTS, "loop"], ".1f")))
+
+
+def _loops(report: Report) -> str:
+    rows = _rows(report["loops"], {"ms": ".1f", "over_bare": ".2f", "overhead_ms": ".2f"})
+    return _table(["loop around ER", "ms per step", "to bare Lightning", "ms beyond plain PyTorch"], rows)
+
+
+def _input(report: Report) -> str:
+    augment, memory = report["input"]["augment_us_per_image"], report["input"]["add_and_draw"]
+    rows = [[f"augment, {name}", f"{us:.1f} per image", "-"] for name, us in augment.items()]
+    rows += [[f"offer and draw a batch, {n}", f"{m['us']:.1f}", f"{m['er_steps']:.4f}"] for n, m in memory.items()]
+    return _table(["input", "µs", "in ER steps"], rows)
+
+
+def _start_up(report: Report) -> str:
+    return _table(["start-up", "s"], [[f"`{name}`", f"{value:.2f}"] for name, value in report["start_up"].items()])
+
+
+def _growth(report: Report) -> str:
+    rows = [[g["axis"], f"{g['value']:,}", f"{g['er_ms']:.1f}", f"{g['ddn_ms']:.1f}"] for g in report["growth"]]
+    return _table(["what grows", "to", "ER, ms", "ER + DDN, ms"], rows)
+
+
+def _rows(numbers: Mapping[str, Mapping[str, float | None]], formats: Mapping[str, str]) -> list[list[str]]:
+    """A row for each name, of the numbers that there is a format for.
+
+    >>> _rows({"ER": {"ms": 1.234, "mib": None}}, {"ms": ".1f", "mib": ".1f"})
+    [['ER', '1.2', '-']]
+    """
+    shown = {name: [(found[key], form) for key, form in formats.items()] for name, found in numbers.items()}
+    return [[name, *("-" if v is None else format(v, form) for v, form in row)] for name, row in shown.items()]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Words to the left, numbers to the right.
+
+    >>> print(_table(["a", "b"], [["1", "2"]]))
+    | a | b |
+    |---|--:|
+    | 1 | 2 |
+    """
+    first, *others = [f"| {' | '.join(line)} |" for line in (header, *rows)]
+    return "\n".join([first, f"|---|{'--:|' * (len(header) - 1)}", *others])

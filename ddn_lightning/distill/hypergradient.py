@@ -49,10 +49,11 @@ class FrozenNetwork:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+        self.buffers = dict(module.named_buffers())  # looked up once: to walk through a ResNet takes 0.1 ms
 
     def __call__(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """Outputs with these parameters instead of the module's."""
-        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
         outputs: Tensor = functional_call(self.module, {**parameters, **buffers}, (inputs,))
         return outputs
 

@@ -28,8 +28,7 @@ class ReservoirBuffer(SlotBuffer):
     def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
         """The next free slots; then, for the n-th sample of the stream, one of n places, of which M are slots."""
         turn = torch.arange(self.seen, self.seen + len(samples))  # how many samples were offered before each
-        slots = turn.clone()
-        late = turn >= self.buffer_size
-        chance = torch.rand(int(late.sum()), generator=self.generator, dtype=torch.float64)
-        slots[late] = (chance * (turn[late] + 1)).long()  # uniform in 0 ... turn, both included
+        free = min(max(self.buffer_size - self.seen, 0), len(samples))  # so many find a slot that is empty
+        chance = torch.rand(len(samples) - free, generator=self.generator, dtype=torch.float64)
+        slots = torch.cat([turn[:free], (chance * (turn[free:] + 1)).long()])  # uniform in 0 ... turn, both included
         return slots.where(slots < self.buffer_size, -1)

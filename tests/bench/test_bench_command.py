@@ -1,58 +1,109 @@
+"""The command is run as it is, on a tiny network: what it prints must hang together."""
+
 import json
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
 
-from ddn_lightning.bench import growth, measure
-from ddn_lightning.bench.loops import LOOPS
-from ddn_lightning.bench.step_parts import PARTS
-from ddn_lightning.bench.stopwatch import Timing
+from ddn_lightning.bench.baselines import BARE, LOOPS, PLAIN
+from ddn_lightning.bench.measure import COMMAND, LIBRARIES, Report
+from ddn_lightning.bench.prepared_method import PARTS
 from ddn_lightning.cli import main
+from ddn_lightning.cli.bench_command import as_markdown
 
 TINY = ["--width", "2", "--image_size", "8", "--batch", "4", "--rounds", "1", "--buffer_size", "20"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what only takes time: processes that start, and repetitions."""
-    starts = {"import torch, lightning": Timing((2.0,)), "ddn --help": Timing((3.0,))}
-    monkeypatch.setattr("ddn_lightning.bench.start_up.time_start_ups", lambda rounds: starts)
-    monkeypatch.setattr(measure, "EMPTY_LOOP_STEPS", 3)
-    monkeypatch.setattr(measure, "LOOP_STEPS", 3)
-    monkeypatch.setattr(growth, "AXES", {"buffer_size": (20, 40), "num_classes": (4, 6)})
-    monkeypatch.setattr("ddn_lightning.bench.pipeline.MEMORY_SIZES", (20, 200))
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """What the command prints for a program. Only Python itself is started: our imports take seconds, twice."""
+    printed = StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr("ddn_lightning.bench.measure.STARTS", {"python": ["-c", "sum(range(10**6))"]})
+        assert main(["bench", *TINY, "--method", "ICaRL", "ERACE", "--precision", "bf16-mixed", "--json"]) == 0
+    found: Report = json.loads(printed.getvalue())
+    return found
 
 
-def test_numbers_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", *TINY, "--method", "ICaRL", "--growth", "--json"]) == 0
+def test_a_real_run_gives_numbers_that_hang_together(report: Report) -> None:
+    assert report["workload"] == {
+        "width": 2,
+        "batch": 4,
+        "image_size": 8,
+        "num_classes": 10,
+        "buffer_size": 20,
+        "device": "cpu",
+        "precision": "bf16-mixed",
+    }
+    assert list(report["steps"]) == ["ER", "ER + DDN", "ICaRL", "ERACE", "ERACE + DDN"]  # ICaRL replays no labels
+    check_costs(report)
+    check_loops(report)
+    assert 0 < report["start_up"]["python"] < 10
+
+
+def test_the_tables_show_those_numbers(
+    report: Report, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddn_lightning.cli.bench_command.measure", lambda *_: report)
+    assert main(["bench"]) == 0
+    intro, *tables = capsys.readouterr().out.strip().split("\n\n")
+    assert "ResNet-18 of width 2, 4 incoming images of 8 x 8" in intro
+    assert "bf16-mixed; the shortest of 1 interleaved rounds" in intro
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for table in tables for line in table.splitlines()]
+    shown = {row[0]: row[1:] for row in reversed(rows)}  # the first of a name
+    for name, measured in report["steps"].items():
+        assert shown[name][:2] == [f"{measured['ms']:.1f}", f"{measured['er_steps']:.2f}"]
+    assert shown["exact"][3] == f"{report['updates']['exact']['relative_error']:.0e}"
+    assert shown["bare Lightning"][1] == "1.00"
+    assert shown["`python`"] == [f"{report['start_up']['python']:.2f}"]
+    assert "what grows" not in shown
+
+
+@pytest.mark.slow
+def test_what_grows_and_starts_is_measured_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *TINY, "--method", "ER", "--growth", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert list(report["steps"]) == ["ER", "ER + DDN", "ICaRL"]  # the unit is always there
-    assert report["steps"]["ER"]["er_steps"] == 1
-    assert report["steps"]["ER + DDN"]["er_steps"] > 1
-    assert list(report["updates"]) == ["unrolled", "exact", "matching", "head", "step"]
-    assert report["updates"]["exact"]["relative_error"] < 1e-4
-    assert list(report["parts"]["ER + DDN"]) == list(PARTS)
-    assert list(report["loops"]) == list(LOOPS)
-    assert [(g["axis"], g["value"]) for g in report["growth"]] == [
-        *(("buffer_size", 20), ("buffer_size", 40), ("num_classes", 4), ("num_classes", 6)),
-        *(("devices", 1), ("devices", 2)),
-    ]
+    check_costs(report)
+    assert 1 < report["start_up"][LIBRARIES] < report["start_up"][COMMAND]
+    values: dict[str, list[int]] = {}
+    for grown in report["growth"]:
+        assert 0 < grown["er_ms"] < grown["ddn_ms"]
+        values.setdefault(grown["axis"], []).append(grown["value"])
+    assert list(values) == ["buffer_size", "num_classes", "batch", "devices"]
+    assert all(found == sorted(found) and len(found) > 1 for found in values.values())
+    assert "| devices | 2 |" in as_markdown(report)
 
 
-def test_tables_to_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", *TINY, "--method", "ER", "--precision", "bf16-mixed"]) == 0
-    tables = capsys.readouterr().out
-    assert "ResNet-18 of width 2, 4 incoming images of 8 x 8" in tables
-    for row in (
-        "| ER + DDN | ",
-        "| exact | ",
-        "| bare Lightning | ",
-        "| augment, whole batch | ",
-        "| `ddn --help` | 3.0",
-    ):
-        assert row in tables
-    assert "what grows" not in tables
+def check_costs(report: Report) -> None:
+    """Units are kept, the whole is its parts, and what must cost more does."""
+    er, ddn = report["steps"]["ER"], report["steps"]["ER + DDN"]
+    assert er["er_steps"] == 1
+    for measured in (*report["steps"].values(), *report["updates"].values()):
+        assert 0 < measured["ms"] <= measured["median_ms"]
+        assert measured["er_steps"] == pytest.approx(measured["ms"] / er["ms"])
+        assert measured["saved_mib"] > 0
+    assert ddn["ms"] > er["ms"] + 0.5 * report["updates"]["exact"]["ms"]
+    for name, parts in report["parts"].items():
+        assert list(parts) == list(PARTS)
+        assert (parts["meta-update"] > 0) == (name == "ER + DDN")
+        assert sum(parts.values()) > 0.8 * report["steps"][name]["ms"]  # the mean, to the shortest
+    updates = report["updates"]
+    assert updates["exact"]["relative_error"] < 1e-4 < updates["head"]["relative_error"]
+    assert updates["unrolled"]["relative_error"] == 0
+    assert updates["unrolled"]["saved_mib"] > updates["exact"]["saved_mib"]
+
+
+def check_loops(report: Report) -> None:
+    loops = report["loops"]
+    assert list(loops) == list(LOOPS)
+    assert loops[BARE]["over_bare"] == 1
+    assert loops[PLAIN]["overhead_ms"] == 0
+    assert all(loops[name]["overhead_ms"] > 0 for name in LOOPS if name != PLAIN)
+    memory = report["input"]["add_and_draw"].values()
+    assert all(m["er_steps"] == pytest.approx(m["us"] / 1e3 / report["steps"]["ER"]["ms"]) for m in memory)
 
 
 @pytest.mark.parametrize(

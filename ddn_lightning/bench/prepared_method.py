@@ -1,4 +1,4 @@
-"""A method in the midst of a sequence of random images, whose steps can be taken one by one."""
+"""A method in the middle of a sequence of random images, whose steps can be taken one by one."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,13 +7,17 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch import Tensor
 
+from ddn_lightning.bench.cost import REST, Part
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.resnet18 import ResNet18
 from ddn_lightning.samples import Samples
+
+PARTS = ("augment", "draw", "forward", "backward and step", "meta-update", "insert", REST)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,35 @@ class Workload:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "32-true"
 
+    def images(self, number: int) -> Tensor:
+        """Random images as they come from a dataset, on the host."""
+        return torch.randint(256, (number, 3, self.image_size, self.image_size), dtype=torch.uint8)
+
+    def samples(self, number: int, task: int) -> Samples:
+        """Random samples of a task, on the device."""
+        classes = self.num_classes // 2
+        images, labels = self.images(number), torch.randint(classes, (number,)) + task * classes
+        return Samples(images, labels, tasks=torch.full((number,), task)).to(self.device)
+
+    def method(
+        self,
+        method_class: type[ReplayMethod],
+        distiller: LabelDistiller | None = None,
+        backbone: Backbone | None = None,
+    ) -> ReplayMethod:
+        """A method of this size; by default with ResNet-18."""
+        backbone = ResNet18(width=self.width) if backbone is None else backbone
+        return method_class(backbone, self.num_classes, self.buffer_size, self.batch, distiller=distiller)
+
+    def trainer(self, **kwargs: Any) -> Trainer:
+        """A Trainer for one device that leaves nothing behind."""
+        index = self.device.index
+        devices = [index] if index is not None and self.device.type != "cpu" else 1
+        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+        settings = {"max_epochs": -1, "num_sanity_val_steps": 0, "log_every_n_steps": 0, "precision": self.precision}
+        placed = {"accelerator": self.device.type, "devices": devices}
+        return Trainer(**{**quiet, **settings, **placed, **kwargs})
+
 
 class RandomImages(TaskSequence):
     """Random images in two tasks.
@@ -60,21 +93,10 @@ class RandomImages(TaskSequence):
         """As many as there are batches for; for testing one of each class."""
         number = 2 * self.steps * self.workload.batch if train else self.num_classes
         labels = torch.arange(number) * self.num_classes // number  # both tasks have equally many
-        shape = (number, 3, self.workload.image_size, self.workload.image_size)
-        return torch.randint(256, shape, dtype=torch.uint8), labels
+        return self.workload.images(number), labels
 
 
-def quiet_trainer(workload: Workload, **kwargs: Any) -> Trainer:
-    """A Trainer for one device that leaves nothing behind."""
-    index = workload.device.index
-    devices = [index] if index is not None and workload.device.type != "cpu" else 1
-    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    quiet |= {"logger": False, "max_epochs": -1, "num_sanity_val_steps": 0, "log_every_n_steps": 0}
-    quiet |= {"accelerator": workload.device.type, "devices": devices, "precision": workload.precision}
-    return Trainer(**{**quiet, **kwargs})
-
-
-class Subject:
+class PreparedMethod:
     """A method in its second task, with a full memory.
 
     Args:
@@ -87,25 +109,20 @@ class Subject:
         self, method_class: type[ReplayMethod], workload: Workload, distiller: LabelDistiller | None = None
     ) -> None:
         seed_everything(0, verbose=False)
-        self.workload = workload
-        self.method = method_class(
-            ResNet18(width=workload.width),
-            workload.num_classes,
-            workload.buffer_size,
-            workload.batch,
-            distiller=distiller,
-        )
+        self.method = workload.method(method_class, distiller)
         if isinstance(self.method, PixelDistillation):
             self.method.distillation_steps = 1  # at a task's end, which is no part of a step
-        self.trainer = quiet_trainer(workload)
+        self.trainer = workload.trainer()
         self.trainer.fit(self.method, RandomImages(workload))
         self.method.to(workload.device).train()  # Lightning leaves it on the host
         self.trainer.strategy.optimizers = self.method.configure_optimizers()
-        self.batch = self._batch(workload.batch, task=1)
+        self.batch = workload.samples(workload.batch, task=1)
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-        samplings = [callback for callback in callbacks if isinstance(callback, ReservoirSampling)]
-        self.sampling = samplings[0] if samplings else None
-        self._fill_memory()
+        self.sampling = next((callback for callback in callbacks if isinstance(callback, ReservoirSampling)), None)
+        if self.sampling is not None:
+            memory, batch = self.method.memory, workload.samples(workload.buffer_size, task=0)
+            memory.to(workload.device)
+            memory.add(replace(batch, logits=memory[torch.zeros(len(batch), dtype=torch.long)].logits))
 
     def step(self) -> None:
         """Train on a batch and offer it to the memory."""
@@ -123,16 +140,17 @@ class Subject:
         assert self.method.distiller is not None
         self.method.distiller.update(self.method, self.method.augment(self.batch))
 
-    def _fill_memory(self) -> None:
-        if self.sampling is None:
-            return
-        self.method.memory.to(self.workload.device)
-        batch = self._batch(self.workload.buffer_size, task=0)
-        logits = self.method.memory[torch.zeros(len(batch), dtype=torch.long)].logits  # of one that is there
-        self.method.memory.add(replace(batch, logits=logits))
-
-    def _batch(self, number: int, task: int) -> Samples:
-        size, classes = self.workload.image_size, self.workload.num_classes // 2
-        images = torch.randint(256, (number, 3, size, size), dtype=torch.uint8)
-        labels = torch.randint(classes, (number,)) + task * classes
-        return Samples(images, labels, tasks=torch.full((number,), task)).to(self.workload.device)
+    @property
+    def parts(self) -> list[Part]:
+        """What a step consists of. A distiller's own draws and passes belong to its update."""
+        method, distiller = self.method, self.method.distiller
+        update = [] if distiller is None else [Part("meta-update", distiller, "update", with_nested=True)]
+        return [
+            Part("augment", method, "augment"),
+            Part("draw", method, "draw_memory"),
+            Part("forward", method, "forward"),
+            Part("forward", method, "loss"),
+            Part("backward and step", method, "descend"),
+            *update,
+            Part("insert", self, "insert"),
+        ]
