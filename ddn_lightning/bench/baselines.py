@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 from ddn_lightning.bench.cost import Clock
 from ddn_lightning.bench.prepared_method import PreparedMethod, RandomImages, Workload
-from ddn_lightning.callbacks.last_checkpoint import SaveProgress
+from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 from ddn_lightning.distill.data_distill_net import DataDistillNet
 from ddn_lightning.distill.hypergradient import FrozenNetwork
@@ -201,7 +201,7 @@ def _our_loop(workload: Workload, backbone: Backbone, steps: int, clock: Clock) 
     watch = StepTimes(clock, 2 * (SLOWER + steps))
     with TemporaryDirectory() as folder, redirect_stdout(_Terminal()):
         trainer = workload.trainer(
-            callbacks=[watch, TaskProgressBar(), SaveProgress(Path(folder))],
+            callbacks=[watch, TaskProgressBar(), LastCheckpoint(Path(folder))],
             logger=CurveLogger(folder, "loop", version=""),
             log_every_n_steps=min(LOG_EVERY, steps),
             enable_progress_bar=True,

@@ -1,20 +1,21 @@
 """What we have measured ourselves, run by run, and the table that the README shows of it."""
 
 import csv
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from typing import Literal
 
 from ddn_lightning.names import title_of
+from ddn_lightning.report.compared_tables import as_ranges
 from ddn_lightning.report.paper import Cell, paper_targets
-from ddn_lightning.report.statistic import statistic
+from ddn_lightning.report.seed_group import STATISTICS, Statistics
+from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, estimate, paired_difference
 
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them
-COLUMNS = (
-    *("data", "network", "setting", "M", "method", "ACC ↑", "paper", "FM ↓", "paper", "to alone", "to hard"),
-    *("calibrated ACC ↑", "calibrated FM ↓", "CPU min"),
-)
+COLUMNS = ("method", "seeds", "ACC ↑", "FM ↓", "paper", "ACC to alone", "FM to alone", "ACC to hard", "CPU min")
+Measure = Literal["acc", "fm"]
+MEASURES: tuple[Measure, ...] = ("acc", "fm")
 HARD_CONTROL = "old_memory_weight=1"  # the same rehearsal as a distiller's, with hard labels
 
 
@@ -72,6 +73,12 @@ class MeasuredRun:
     cpu_minutes: float | None
     command: str
 
+    def value(self, measure: Measure, statistics: Statistics) -> float | None:
+        """ACC or FM with these BatchNorm statistics, or ``None`` where that was not measured."""
+        if statistics == "running":
+            return self.acc if measure == "acc" else self.fm
+        return self.calibrated_acc if measure == "acc" else self.calibrated_fm
+
 
 def measured_runs(text: str | None = None) -> list[MeasuredRun]:
     """The runs in the text of a CSV file, by default of the one that comes with the package."""
@@ -101,55 +108,105 @@ def measured_runs(text: str | None = None) -> list[MeasuredRun]:
     ]
 
 
-def measured_table(runs: Sequence[MeasuredRun]) -> str:
-    """Mean ± standard deviation (n) over the seeds as Markdown, beside the paper's, and the commands below.
-
-    The differences ``to`` others are in ACC, on the same seeds, with their standard error: to the method alone, and
-    to its control with the same rehearsal and hard labels. Groups stand in the order of their first run; runs that
-    served for choosing are left out, and without any others there is no table.
-    """
-    runs = [run for run in runs if run.seed not in CHOOSING_SEEDS]
-    if not runs:
-        return ""
+def reported(runs: Sequence[MeasuredRun]) -> dict[Group, list[MeasuredRun]]:
+    """The runs by group, in the order of each group's first, without those that served for choosing."""
     groups: dict[Group, list[MeasuredRun]] = {}
     for run in runs:
-        groups.setdefault(run.group, []).append(run)
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for group, members in groups.items():
-        minutes = statistic(run.cpu_minutes for run in members)
-        paper_acc, paper_fm = _paper_numbers(group)
-        cells = [
-            *group.test_bed,
-            _title(group),
-            statistic(run.acc for run in members),
-            paper_acc,
-            statistic(run.fm for run in members),
-            paper_fm,
-            paired_difference(members, groups.get(replace(group, plugin="none", options=""), [])),
-            paired_difference(members, groups.get(replace(group, plugin="none", options=HARD_CONTROL), [])),
-            statistic(run.calibrated_acc for run in members),
-            statistic(run.calibrated_fm for run in members),
-            None if minutes is None else f"{minutes.mean:.1f}",
-        ]
-        lines.append(f"| {' | '.join('-' if cell is None else str(cell) for cell in cells)} |")
+        if run.seed not in CHOOSING_SEEDS:
+            groups.setdefault(run.group, []).append(run)
+    return groups
+
+
+def measured_table(runs: Sequence[MeasuredRun]) -> str:
+    """Mean ± standard deviation over the seeds as Markdown, a table for each test bed, and the commands below.
+
+    A group has a row for each kind of statistics that it was evaluated with. The differences ``to`` others are taken on
+    the same seeds with the same statistics, with their 95 % interval: to the method alone, and to its control with the
+    same rehearsal and hard labels. The method alone with calibrated statistics is held against itself without. Runs
+    that served for choosing are left out, and without any others there is no table.
+    """
+    groups = reported(runs)
+    parts = []
+    for bed in dict.fromkeys(group.test_bed for group in groups):
+        data, network, setting, buffer_size = bed
+        lines = [f"**{data}, {network}, {setting}, M = {buffer_size}**", ""]
+        lines += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+        for group in groups:
+            if group.test_bed == bed:
+                lines += [_row(group, kind, groups) for kind in STATISTICS if _values(groups[group], "acc", kind)]
+        parts.append("\n".join(lines))
+    if not parts:
+        return ""
     commands = [min(members, key=lambda run: run.seed).command for members in groups.values()]
-    seeds = " ".join(map(str, sorted({run.seed for run in runs})))
     folded = ["<details>", "<summary>The command of each row's first seed</summary>", ""]
     folded += ["```bash", *commands, "```", "", "</details>"]
-    return "\n".join([*lines, "", f"Seeds {seeds}.", "", *folded]) + "\n"
+    return "\n\n".join([*parts, "\n".join(folded)]) + "\n"
 
 
-def paired_difference(runs: Sequence[MeasuredRun], others: Sequence[MeasuredRun]) -> str | None:
-    """By how much the accuracy is above that of others on the same seeds: mean ± standard error (n).
+def difference(
+    groups: Mapping[Group, Sequence[MeasuredRun]],
+    group: Group,
+    other: Group,
+    measure: Measure,
+    kinds: tuple[Statistics, Statistics],
+) -> Estimate | None:
+    """By how much a measure of a group is above that of another on the same seeds.
 
-    ``None`` where there is nothing to compare with.
+    Args:
+        groups: Runs by group.
+        group: One of them.
+        other: What to subtract; ``None`` comes back where it is missing.
+        measure: What to compare.
+        kinds: BatchNorm statistics of either.
     """
-    accuracies = {run.seed: run.acc for run in others}
-    differences = statistic(run.acc - accuracies[run.seed] for run in runs if run.seed in accuracies)
-    if differences is None or runs[0].group == others[0].group:
-        return None
-    error = "" if differences.std is None else f" ± {differences.std / math.sqrt(differences.n):.2f}"
-    return f"{differences.mean:+.2f}{error} ({differences.n})"
+    values = _values(groups[group], measure, kinds[0])
+    return paired_difference(values, _values(groups.get(other, []), measure, kinds[1]))
+
+
+def interval(value: Estimate | None) -> str:
+    """A difference with its 95 % interval, as far as there are seeds enough for one.
+
+    >>> interval(estimate([1.0, 2.0, 3.0])), interval(estimate([1.0, 2.0])), interval(None)
+    ('+2.00 [-0.48, +4.48] (3)', '+1.50 (2)', '-')
+    """
+    if value is None:
+        return "-"
+    if value.low is None or value.high is None or value.n < FEWEST_SEEDS:
+        return f"{value.mean:+.2f} ({value.n})"
+    return f"{value.mean:+.2f} [{value.low:+.2f}, {value.high:+.2f}] ({value.n})"
+
+
+def _row(group: Group, kind: Statistics, groups: Mapping[Group, Sequence[MeasuredRun]]) -> str:
+    members = groups[group]
+    alone = replace(group, plugin="none", options="")
+    hard = replace(group, plugin="none", options=HARD_CONTROL)
+    is_alone = group == alone
+    to_alone: tuple[Statistics, Statistics] = (kind, "running" if is_alone else kind)
+    is_compared = not is_alone or kind == "calibrated"
+    minutes = estimate([run.cpu_minutes for run in members if run.cpu_minutes is not None])
+    cells = [
+        _title(group) + (", calibrated" if kind == "calibrated" else ""),
+        as_ranges(sorted(_values(members, "acc", kind))),
+        _mean(members, "acc", kind),
+        _mean(members, "fm", kind),
+        _paper_numbers(group) if kind == "running" else "-",
+        *(interval(difference(groups, group, alone, m, to_alone)) if is_compared else "-" for m in MEASURES),
+        interval(difference(groups, group, hard, "acc", (kind, kind))) if group != hard else "-",
+        "-" if minutes is None else f"{minutes.mean:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _values(runs: Sequence[MeasuredRun], measure: Measure, kind: Statistics) -> dict[int, float]:
+    values = {run.seed: run.value(measure, kind) for run in runs}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _mean(runs: Sequence[MeasuredRun], measure: Measure, kind: Statistics) -> str:
+    found = estimate(list(_values(runs, measure, kind).values()))
+    if found is None:
+        return "-"
+    return f"{found.mean:.2f}" if found.std is None else f"{found.mean:.2f} ± {found.std:.2f}"
 
 
 def _number(text: str) -> float | None:
@@ -161,8 +218,10 @@ def _title(group: Group) -> str:
     return f"{title}, {group.options}" if group.options else title
 
 
-def _paper_numbers(group: Group) -> tuple[float | None, float | None]:
-    """The paper's for the cell that a group repeats: one with options of its own repeats none."""
+def _paper_numbers(group: Group) -> str:
+    """The paper's ACC and FM for the cell that a group repeats: one with options of its own repeats none."""
     cell = Cell(group.setting, group.data, group.buffer_size, group.method, group.plugin)
     target = paper_targets().get(cell)
-    return (None, None) if target is None or group.options else (target.acc, target.fm)
+    if target is None or group.options:
+        return "-"
+    return f"{target.acc:.2f} / {'-' if target.fm is None else f'{target.fm:.2f}'}"

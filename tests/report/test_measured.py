@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddn_lightning.cli import main
-from ddn_lightning.report.measured import measured_runs, measured_table, paired_difference
+from ddn_lightning.report.measured import measured_runs, measured_table
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -29,29 +29,23 @@ cifar10@16,ResNet18 width 16,online,200,er,none,,5,90,10,90 90,,,60,ddn fit 8
 
 def test_runs_are_averaged_over_seeds_that_served_for_nothing_else() -> None:
     lines = measured_table(measured_runs(TEXT)).splitlines()
-    bed = "| cifar10 | ResNet18 width 20 | online | 200 | "
-    assert [line.removeprefix(bed) for line in lines[2:7]] == [
-        "ER | 32.00 ± 2.83 (2) | 36.05 | 50.00 (1) | 49.99 | - | -2.00 (1) | 34.00 ± 1.41 (2) | 20.00 (1) | 2.0 |",
-        "ER, old_memory_weight=1 | 36.00 (1) | - | 30.00 (1) | - | +2.00 (1) | - | - | - | 2.0 |",
-        "ER + DDN | 36.00 ± 5.66 (2) | 41.93 | 30.00 ± 0.00 (2) | 35.28 | +4.00 ± 2.00 (2) | +4.00 (1) | - | - | 9.0 |",
-        "ER + DDN, alpha=1, beta=0 | 38.00 (1) | - | 30.00 (1) | - | +4.00 (1) | +2.00 (1) | - | - | 9.0 |",
-        "| cifar10@16 | ResNet18 width 16 | online | 200 | ER | 50.00 (1) | - | 20.00 (1) | - | - | - | - | - | 60.0 |",
+    assert lines[0] == "**cifar10, ResNet18 width 20, online, M = 200**"
+    assert lines[4:9] == [
+        "| ER | 11 12 | 32.00 ± 2.83 | 50.00 | 36.05 / 49.99 | - | - | -2.00 (1) | 2.0 |",
+        "| ER, calibrated | 11 12 | 34.00 ± 1.41 | 20.00 | - | +2.00 (2) | -30.00 (1) | - | 2.0 |",
+        "| ER, old_memory_weight=1 | 11 | 36.00 | 30.00 | - | +2.00 (1) | - | - | 2.0 |",
+        "| ER + DDN | 11 12 | 36.00 ± 5.66 | 30.00 ± 0.00 | 41.93 / 35.28 | +4.00 (2) | -20.00 (1) | +4.00 (1) | 9.0 |",
+        "| ER + DDN, alpha=1, beta=0 | 11 | 38.00 | 30.00 | - | +4.00 (1) | - | +2.00 (1) | 9.0 |",
     ]
+    assert lines[10] == "**cifar10@16, ResNet18 width 16, online, M = 200**"
+    assert lines[14] == "| ER | 11 | 50.00 | 20.00 | - | - | - | - | 60.0 |"
 
 
-def test_the_seeds_and_a_command_for_each_row_stand_below() -> None:
-    below = measured_table(measured_runs(TEXT)).partition("\n\n")[2]
-    assert below.startswith("Seeds 11 12.")
+def test_a_command_for_each_row_stands_below() -> None:
+    below = measured_table(measured_runs(TEXT)).partition("<details>")[2]
     assert [line for line in below.splitlines() if line.startswith("ddn fit")] == [
         f"ddn fit {i}" for i in (1, 3, 4, 6, 7)
     ]
-
-
-def test_differences_are_taken_seed_by_seed() -> None:
-    runs = measured_runs(TEXT)
-    assert paired_difference(runs[3:5], runs[:2]) == "+4.00 ± 2.00 (2)"  # 40 - 34 and 32 - 30
-    assert paired_difference(runs[:2], runs[:2]) is None  # nothing is compared with itself
-    assert paired_difference(runs[4:5], runs[2:3]) is None  # no seed in common
 
 
 def test_rows_are_read_as_they_are_written() -> None:
