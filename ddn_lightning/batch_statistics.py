@@ -1,4 +1,4 @@
-"""BatchNorm's running statistics: measured anew, exchanged for a while, or held still."""
+"""BatchNorm statistics: measure them on given batches, swap them temporarily, or freeze them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 def layers_with_statistics(module: nn.Module) -> dict[str, _BatchNorm]:
-    """The BatchNorm layers that follow the batches they see, by name."""
+    """The BatchNorm layers with running statistics, by name."""
     return {
         name: layer
         for name, layer in module.named_modules()
@@ -22,8 +22,8 @@ def layers_with_statistics(module: nn.Module) -> dict[str, _BatchNorm]:
     }
 
 
-def layers_put_to_rest(module: nn.Module) -> set[str]:
-    """The BatchNorm layers that a user keeps in evaluation mode while the module around them is trained."""
+def frozen_layers(module: nn.Module) -> set[str]:
+    """Names of the BatchNorm layers that the user keeps in evaluation mode while the module is in training mode."""
     return {name for name, layer in layers_with_statistics(module).items() if module.training and not layer.training}
 
 
@@ -32,18 +32,17 @@ def measure(
     module: nn.Module,
     forward: Callable[[Tensor], object],
     batches: Iterable[Tensor],
-    leave_out: Collection[str] = (),
+    exclude: Collection[str] = (),
 ) -> Buffers:
-    """The statistics of batches, each counted alike, as :func:`torch.optim.swa_utils.update_bn` finds them.
+    """Statistics averaged over batches, as by :func:`torch.optim.swa_utils.update_bn`; the module is left unchanged.
 
-    BatchNorm layers are in training mode meanwhile and everything else in evaluation mode: nothing is dropped out. The
-    module is left exactly as it was.
+    Only BatchNorm layers are in training mode: dropout is off.
 
     Args:
-        module: Where the layers are.
-        forward: Sends a batch through them; a layer that it does not reach is not in the result.
-        batches: Inputs, of two samples or more.
-        leave_out: Names of layers that stay in evaluation mode.
+        module: The module with the BatchNorm layers.
+        forward: Forwards a batch; layers that it does not reach are not in the result.
+        batches: Inputs of at least two samples each.
+        exclude: Names of layers that stay in evaluation mode.
 
     Example:
         >>> layer = nn.BatchNorm1d(1)
@@ -52,15 +51,15 @@ def measure(
         >>> layer.running_mean, layer.num_batches_tracked
         (tensor([0.]), tensor(0))
     """
-    layers = {name: layer for name, layer in layers_with_statistics(module).items() if name not in leave_out}
+    layers = {name: layer for name, layer in layers_with_statistics(module).items() if name not in exclude}
     own = [{name: buffer.clone() for name, buffer in layer.named_buffers()} for layer in layers.values()]
     momenta = [layer.momentum for layer in layers.values()]
     try:
-        # neither changes of momentum nor of mode are worth compiling a network anew
+        # eager: a compiled network would recompile for the changed modes and momenta
         with evaluating(module), torch.compiler.set_stance("force_eager"):
             for layer in layers.values():
                 layer.reset_running_stats()
-                layer.momentum = None  # the mean of all batches
+                layer.momentum = None  # cumulative average over the batches
                 layer.training = True
             for batch in batches:
                 forward(batch)
@@ -72,13 +71,13 @@ def measure(
         }
     finally:
         for layer, buffers, momentum in zip(layers.values(), own, momenta, strict=True):
-            exchange(layer, buffers)
+            swap_buffers(layer, buffers)
             layer.momentum = momentum
 
 
-def exchange(module: nn.Module, buffers: Buffers) -> Buffers:
-    """Copy values into a module's buffers; returns those that they had."""
-    with torch.inference_mode(False), torch.no_grad():  # Lightning evaluates in inference mode, and trains on after it
+def swap_buffers(module: nn.Module, buffers: Buffers) -> Buffers:
+    """Copy values into a module's buffers; returns the previous values."""
+    with torch.inference_mode(False), torch.no_grad():  # inference tensors could not be trained with afterwards
         before = {name: module.get_buffer(name).clone() for name in buffers}
         for name, value in buffers.items():
             module.get_buffer(name).copy_(value)
@@ -86,18 +85,18 @@ def exchange(module: nn.Module, buffers: Buffers) -> Buffers:
 
 
 @contextmanager
-def using(module: nn.Module, buffers: Buffers) -> Iterator[None]:
-    """Let a module have other values in its buffers for a while."""
-    before = exchange(module, buffers)
+def swapped_buffers(module: nn.Module, buffers: Buffers) -> Iterator[None]:
+    """Swap buffer values within the context."""
+    before = swap_buffers(module, buffers)
     try:
         yield
     finally:
-        exchange(module, before)
+        swap_buffers(module, before)
 
 
 @contextmanager
-def held_still(module: nn.Module) -> Iterator[None]:
-    """Let forward passes in training mode leave the running statistics alone; outputs are the same."""
+def frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Keep forward passes in training mode from updating the running statistics; outputs do not change."""
     layers = list(layers_with_statistics(module).values())
     for layer in layers:
         layer.track_running_stats = False
@@ -108,18 +107,18 @@ def held_still(module: nn.Module) -> Iterator[None]:
             layer.track_running_stats = True
 
 
-def even_batches(labels: Tensor, batch_size: int, class_balanced: bool = False) -> list[Tensor]:
-    """Indices of all samples in batches that are alike: each has its share of every class.
+def stratified_batches(labels: Tensor, batch_size: int, class_balanced: bool = False) -> list[Tensor]:
+    """Indices of all samples in batches with equal class proportions.
 
     Args:
-        labels: Class of each sample, on the host; two samples or more.
-        batch_size: Samples in a batch at most. None is left alone: a batch of one has no variance.
-        class_balanced: Whether all classes count alike. The samples of smaller ones are repeated, one after another.
+        labels: Class of each sample, on the host; at least two samples.
+        batch_size: Maximum batch size. No batch has a single sample, which would have no variance.
+        class_balanced: Whether to repeat the samples of smaller classes until all classes are equally large.
 
     Example:
-        >>> even_batches(torch.tensor([0, 1, 0, 1, 0, 0]), batch_size=4)
+        >>> stratified_batches(torch.tensor([0, 1, 0, 1, 0, 0]), batch_size=4)
         [tensor([0, 4, 1]), tensor([2, 5, 3])]
-        >>> even_batches(torch.tensor([0, 1, 0, 1, 0]), batch_size=8, class_balanced=True)
+        >>> stratified_batches(torch.tensor([0, 1, 0, 1, 0]), batch_size=8, class_balanced=True)
         [tensor([0, 2, 4, 1, 3, 1])]
     """
     indices = labels.argsort(stable=True)

@@ -1,8 +1,7 @@
-"""What several devices need to act as one, and copies between the host and a device.
+"""Collectives that make several ranks compute what one would, and copies between host and device.
 
-On one device every function here is the identity. A global batch is dealt out like cards: rank r of R takes the samples
-``[r::R]``. Everything random is drawn for the global batch, by generators that agree on all ranks, and dealt out the
-same way.
+On one device all collectives are the identity. Rank r of R takes the samples ``[r::R]`` of a global batch. Random
+numbers are drawn for the global batch, by generators that agree on all ranks, and split in the same way.
 """
 
 from collections.abc import Sequence
@@ -10,28 +9,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, distributed, nn
 
-BLOCKING = ("cpu", "mps")  # as Lightning has it: on the host numbers must have arrived, and on a Mac torch has a race
+BLOCKING = ("cpu", "mps")  # as in Lightning: values must have arrived on the host, and torch has a race on MPS
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """This process's number and how many there are."""
+    """This process's rank and the number of processes."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return 0, 1
     return distributed.get_rank(), distributed.get_world_size()
 
 
 def local_share(whole: Tensor) -> Tensor:
-    """This rank's samples of a global batch."""
+    """This rank's share of a global batch."""
     rank, world_size = rank_and_world_size()
     return whole[rank::world_size]
 
 
 def gather_shares(share: Tensor, global_size: int) -> Tensor:
-    """The global batch in its own order, from everyone's :func:`local_share` of it."""
+    """The global batch in its original order, gathered from each rank's :func:`local_share`."""
     _, world_size = rank_and_world_size()
     if world_size == 1:
         return share
-    rows = -(-global_size // world_size)  # shares differ by at most one row; all_gather wants them equal
+    rows = -(-global_size // world_size)  # shares differ by at most one row; all_gather needs equal sizes
     padded = share.new_zeros((rows, *share.shape[1:]))
     padded[: len(share)] = share
     gathered = [torch.empty_like(padded) for _ in range(world_size)]
@@ -40,7 +39,7 @@ def gather_shares(share: Tensor, global_size: int) -> Tensor:
 
 
 def take_from_first_rank(tensors: Sequence[Tensor]) -> None:
-    """Overwrite tensors by those of the first rank: where all compute the same, kernels may still round differently."""
+    """Overwrite tensors with those of rank 0: ranks that compute the same may still round differently."""
     _, world_size = rank_and_world_size()
     if world_size > 1:
         for tensor in tensors:
@@ -48,7 +47,7 @@ def take_from_first_rank(tensors: Sequence[Tensor]) -> None:
 
 
 def sum_across_ranks(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Sum each tensor over all ranks, by a single all-reduce."""
+    """Sum each tensor over all ranks, with a single all-reduce."""
     _, world_size = rank_and_world_size()
     if world_size == 1:
         return list(tensors)
@@ -58,28 +57,23 @@ def sum_across_ranks(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [piece.view_as(tensor).to(tensor.dtype) for piece, tensor in zip(pieces, tensors, strict=True)]
 
 
-def batch_norm_statistics(module: nn.Module) -> list[Tensor]:
-    """The running statistics that would drift apart between ranks; none on one device."""
+def average_batch_norm(module: nn.Module) -> None:
+    """Average BatchNorm's running statistics over all ranks."""
     _, world_size = rank_and_world_size()
     if world_size == 1:
-        return []
+        return
     layers = [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
-    return [s for layer in layers for s in (layer.running_mean, layer.running_var) if s is not None]
-
-
-def average_batch_norm(module: nn.Module) -> None:
-    """Give all ranks the mean of their running statistics."""
-    _, world_size = rank_and_world_size()
-    if statistics := batch_norm_statistics(module):
+    statistics = [s for layer in layers for s in (layer.running_mean, layer.running_var) if s is not None]
+    if statistics:
         for statistic, total in zip(statistics, sum_across_ranks(statistics), strict=True):
             statistic.copy_(total / world_size)
 
 
 def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device, where nobody waits for it; itself if it is there already.
+    """Copy a tensor to a device without synchronising; returns the tensor itself if it is there already.
 
-    A plain ``tensor.to(device)`` waits until the device is done with everything that it was given before. With
-    ``non_blocking=True`` it does not, but on the way to the host that would hand out numbers not yet there.
+    ``tensor.to(device)`` waits for all work queued on the device. ``non_blocking=True`` does not, but on a copy to the
+    host the values might be read before they have arrived.
 
     >>> moved(torch.tensor([1, 2]), "cpu")
     tensor([1, 2])

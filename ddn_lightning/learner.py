@@ -1,8 +1,9 @@
-"""What distillers, callbacks and whoever else extends a method may ask of it."""
+"""The interface of a method for distillers, callbacks and memories, and the facts that tables show about a class."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
@@ -20,8 +21,27 @@ from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What tables and titles show about a method or a distiller; each class states its own.
+
+    Args:
+        key: Name in ``configs/``, on the command line of ``ddn reproduce`` and in CSV files.
+        title: Name in tables and figures.
+        reference: Source, as Markdown.
+        stores: What it stores besides images and labels.
+        cost: Cost of a step beyond that of ER.
+    """
+
+    key: str
+    title: str
+    reference: str = ""
+    stores: str = "nothing"
+    cost: str = "none"
+
+
 class LabelSource(Protocol):
-    """What callbacks may ask of a method's distiller, a :class:`LabelDistiller`."""
+    """What callbacks use of a method's distiller, a :class:`LabelDistiller`."""
 
     streams: RandomStreams
 
@@ -29,27 +49,27 @@ class LabelSource(Protocol):
         """A distribution over all classes for each sample."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """What it learns."""
+        """The learned parameters."""
 
     def configure_optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimizer of what is learned, if anything is."""
+        """The optimizer of the learned parameters, if there are any."""
 
     def snapshot(self) -> None:
-        """A task has ended."""
+        """Called at the end of each task."""
 
     def reset_slots(self, slots: Tensor) -> None:
-        """These slots of the memory hold other samples now."""
+        """Called when these slots of the memory have received new samples."""
 
 
 class Learner(LightningModule, ABC):
-    """The interface of a method, below everything that works with one; :class:`ReplayMethod` implements it.
+    """The interface of a method; :class:`ReplayMethod` implements it.
 
-    Distillers and callbacks are arguments and helpers of a method, so methods import them. They know it by this class.
+    Methods import distillers and callbacks, which therefore refer to a method by this class.
     """
 
-    memory_draws: ClassVar[int]  # independent draws per step; 0 for a method without reservoir
-    replay_from_task: ClassVar[int]  # the first task, counted from 0, in which memory is replayed
-    stores_logits: ClassVar[bool]  # whether the memory keeps the outputs of what it stores
+    memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
+    replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
+    stores_logits: ClassVar[bool]  # whether the memory stores logits with its samples
 
     backbone: Backbone
     head: nn.Module
@@ -60,28 +80,28 @@ class Learner(LightningModule, ABC):
     replay_batch_size: int
     distiller: LabelSource | None
     task: int  # the task being trained, counted from 0
-    tasks_finished: int  # tasks whose end_task() is done
-    epochs_evaluated: int  # epochs up to and including the last one that was followed by an evaluation
-    running_buffers: Buffers | None  # those of training, while the calibrated ones are in their place
+    tasks_finished: int  # tasks whose end_task() has run
+    epochs_evaluated: int  # epochs up to and including the last evaluated one
+    running_buffers: Buffers | None  # running statistics, while the calibrated ones are in use
     is_seen_class: Tensor  # (num_classes)
     accuracy_matrix: Tensor
     task_il_matrix: Tensor
-    calibrated_accuracy_matrix: Tensor  # measured with BatchNorm statistics of the memory
+    calibrated_accuracy_matrix: Tensor  # measured with calibrated statistics
 
     @property
     @abstractmethod
     def sequence(self) -> TaskSequence:
-        """The data module that says which task it is."""
+        """The data module."""
 
     @property
     @abstractmethod
     def network(self) -> nn.Module:
-        """Backbone and head as one module, without anything else that the method may have."""
+        """Backbone and head as one module."""
 
     @property
     @abstractmethod
     def stored_samples(self) -> Memory | ExemplarSet | None:
-        """Where samples of tasks that have ended are kept, if anywhere."""
+        """The memory or exemplars, if the method has any."""
 
     @property
     def tasks_seen(self) -> int:
@@ -101,20 +121,15 @@ class Learner(LightningModule, ABC):
     @property
     @abstractmethod
     def distiller_optimizer(self) -> torch.optim.Optimizer:
-        """The distiller's, not wrapped by Lightning: its steps are not to be counted a second time."""
+        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
 
     @abstractmethod
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """The loss of one step. All images are augmented and normalised.
-
-        Args:
-            current: The incoming batch.
-            *memory: As many draws from memory as ``memory_draws``, none of them empty.
-        """
+        """The loss of one step, on the incoming batch and ``memory_draws`` draws from memory."""
 
     @abstractmethod
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """What to train on in an epoch."""
+        """The training samples of an epoch."""
 
     @abstractmethod
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
@@ -127,15 +142,15 @@ class Learner(LightningModule, ABC):
         generator: torch.Generator | None = None,
         size: int | None = None,
     ) -> Samples | None:
-        """An augmented draw from memory, or ``None`` if there is nothing to draw."""
+        """An augmented draw from memory; ``None`` if no sample is eligible."""
 
     @abstractmethod
     def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
-        """What these slots of the memory hold, augmented: this rank's share of it."""
+        """This rank's share of the samples in these slots of the memory, augmented."""
 
     @abstractmethod
     def normalised(self, images: Tensor) -> Tensor:
-        """Stored images as the network takes them, not augmented."""
+        """Stored images as network inputs, not augmented."""
 
     @abstractmethod
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
@@ -143,11 +158,11 @@ class Learner(LightningModule, ABC):
 
     @abstractmethod
     def store_row(self, task: int, matrices: Mapping[str, Tensor]) -> None:
-        """Take a row of accuracies, measured after a task, into the matrices of these names."""
+        """Write the accuracies measured after a task into the matrices of these names."""
 
     @abstractmethod
     def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:
-        """Note a loss to be looked at later: training stops if it is not finite."""
+        """Queue a loss for the next finiteness check, which stops training on NaN or infinity."""
 
     @abstractmethod
     def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
@@ -155,21 +170,21 @@ class Learner(LightningModule, ABC):
 
     @abstractmethod
     def test_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """The same as validation."""
+        """Scores of a test batch, as in :meth:`validation_step`."""
 
     @property
     @abstractmethod
     def obstacle_to_calibration(self) -> str | None:
-        """Why there is nothing to calibrate, or nothing to calibrate with."""
+        """Why BatchNorm statistics cannot be calibrated, or ``None`` if they can."""
 
     @abstractmethod
     def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
-        """All that is different when BatchNorm statistics are those of the stored samples."""
+        """The buffers that change when BatchNorm statistics are calibrated on the stored samples."""
 
     @abstractmethod
     def calibrated(self, buffers: Buffers) -> AbstractContextManager[None]:
-        """Predict with calibrated statistics for a while."""
+        """Use calibrated statistics within the context."""
 
     @abstractmethod
     def uncalibrated(self) -> AbstractContextManager[Buffers]:
-        """Predict with the running statistics for a while; gives those that were in their place, if any."""
+        """Use running statistics within the context; yields the calibrated ones that they replace."""

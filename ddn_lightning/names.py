@@ -1,18 +1,18 @@
-"""Every method and source of labels by name: made from the classes that the package exports, so that none is listed."""
+"""Names of all methods and distillers, collected from the classes that the package exports."""
 
 import inspect
 from types import ModuleType
 
 from ddn_lightning import distill, methods
 from ddn_lightning.distill.label_distiller import LabelDistiller
-from ddn_lightning.facts import Facts
+from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
 
 
-def _facts_of(room: ModuleType, base: type[ReplayMethod] | type[LabelDistiller]) -> dict[str, Facts]:
-    """By the name of the class, for those that state facts of their own."""
-    found = [one for one in vars(room).values() if inspect.isclass(one) and issubclass(one, base)]
-    return {one.__name__: one.facts for one in found if "facts" in vars(one)}
+def _facts_of(package: ModuleType, base: type[ReplayMethod] | type[LabelDistiller]) -> dict[str, Facts]:
+    """The facts by class name, of the classes that state their own."""
+    classes = [value for value in vars(package).values() if inspect.isclass(value) and issubclass(value, base)]
+    return {cls.__name__: cls.facts for cls in classes if "facts" in vars(cls)}
 
 
 METHODS = _facts_of(methods, ReplayMethod)
@@ -21,7 +21,7 @@ TITLES = {facts.key: facts.title for facts in (*METHODS.values(), *PLUGINS.value
 
 
 def method_key(class_name: str) -> str:
-    """The key of a method's class; of a user's own class, its name.
+    """The key of a method's class; for a user's class, its name.
 
     >>> method_key("DERPlusPlus"), method_key("Mine")
     ('derpp', 'Mine')
@@ -30,14 +30,14 @@ def method_key(class_name: str) -> str:
 
 
 def plugin_key(class_name: str | None) -> str:
-    """The key of a plug-in's class, or ``none``; of a user's own class, its name."""
+    """The key of a distiller's class, or ``none``; for a user's class, its name."""
     if class_name is None:
         return "none"
     return PLUGINS[class_name].key if class_name in PLUGINS else class_name
 
 
 def title_of(method: str, plugin: str = "none") -> str:
-    """A method and its plug-in, by their keys, as tables call them.
+    """The title of a method with its distiller in tables, from their keys.
 
     >>> title_of("derpp", "ddn")
     'DER++ + DDN'

@@ -1,4 +1,4 @@
-"""One optimizer step by several devices as if they were one, and evaluation mode for a while."""
+"""Gradient steps that sum over all ranks, and a context for evaluation mode."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +12,11 @@ from ddn_lightning.distributed import sum_across_ranks
 def gradient_of_sum(
     terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Value and gradient of a sum of terms, which are computed one after another: one graph at a time is held.
+    """Value and gradient of a sum of terms. Terms are computed one by one, so only one graph is in memory at a time.
 
     Args:
-        terms: At least one. Each makes a graph of its own.
-        parameters: What to differentiate by; the gradient is ``None`` where no term depends on it.
+        terms: One or more functions, each of which builds its own graph.
+        parameters: Tensors to differentiate by; the gradient is ``None`` where no term depends on one.
 
     Example:
         >>> x = torch.tensor(3.0, requires_grad=True)
@@ -35,7 +35,7 @@ def gradient_of_sum(
 
 
 def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
-    """Step along the gradient of a loss of which each rank has a term; returns the loss over all ranks."""
+    """Take one step on a loss that is the sum of one term per rank; returns the loss over all ranks."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     value, *summed = sum_across_ranks([loss.detach(), *gradients])
@@ -47,9 +47,9 @@ def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode without gradients; afterwards each part is in the mode it was in.
+    """Evaluation mode without gradients; restores the mode of each submodule.
 
-    Calling ``train()`` instead would also wake up the layers that a user has put to evaluation mode for good.
+    ``train()`` would also switch layers that the user keeps in evaluation mode.
     """
     modes = {part: part.training for part in module.modules()}
     module.eval()

@@ -1,4 +1,4 @@
-"""Independent random streams by name, so that one part's draws never shift another's."""
+"""Independent named random streams: draws from one never shift another."""
 
 import hashlib
 
@@ -6,20 +6,20 @@ import torch
 
 from ddn_lightning.checkpoint import checks
 
-OLD_MEMORY = "old memory"  # the draw of old memory, with soft labels or, as their control, with hard ones
+OLD_MEMORY = "old memory"  # the stream of draws from old memory, for a distiller or for old_memory_weight
 
 
 def generator_for(seed: int, purpose: str) -> torch.Generator:
-    """A generator that depends on both the run's seed and what it is for."""
+    """A generator seeded by the run's seed and a purpose."""
     digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))  # torch uses 32 bits of a seed, no more
+    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))  # torch uses only 32 bits of a seed
 
 
 class RandomStreams:
-    """Named generators on the host, each seeded by the run's seed and its own name.
+    """Named generators on the host, each seeded by the run's seed and its name.
 
-    A part that is switched off draws from its stream no more, and every other stream stays as it was: this is what
-    makes a method with a disabled plug-in equal the method without it, bit for bit.
+    A component that is disabled does not shift the streams of the others, so a method with a disabled distiller equals
+    the method without one, bit for bit.
 
     Args:
         seed: Seed of the run.

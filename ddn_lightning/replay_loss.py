@@ -1,4 +1,4 @@
-"""What a replay method minimises in a step, in parts."""
+"""The loss of one training step, split into its terms."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,17 +10,18 @@ from ddn_lightning.samples import Samples
 
 @dataclass(frozen=True)
 class ReplayLoss:
-    """What a step minimises, split so that soft labels can take part in it.
+    """The loss of one training step, split so that a distiller can add to or replace the rehearsal term.
 
     Args:
-        other: Every term but ``rehearsal``.
-        current_logits: Outputs for the incoming batch.
-        rehearsal: The loss on the *labels* of replayed samples; ``None`` if there is none.
-        memory_logits: The outputs that ``rehearsal`` was computed from.
-        rehearsal_weight: Coefficient of the mean cross-entropy in ``rehearsal``, so that soft labels can replace it.
-        deferred_terms: More terms, each on a batch of its own. They are computed once the rest is differentiated, so
-            that their graphs take no memory beside it.
-        rehearsed: The samples that ``memory_logits`` belong to; by default the last that were retrieved.
+        other: All terms except ``rehearsal``.
+        current_logits: Logits of the incoming batch.
+        rehearsal: The loss on the *labels* of the replayed samples, if the method has such a term.
+        memory_logits: The logits that ``rehearsal`` was computed from.
+        rehearsal_weight: Coefficient of the mean cross-entropy in ``rehearsal``; a soft-label loss that replaces it is
+            scaled alike.
+        deferred_terms: Further terms, each on its own batch. They are computed and differentiated one by one after the
+            rest, so that only one graph is in memory at a time.
+        rehearsed: The samples that ``memory_logits`` belong to; by default the last draw.
     """
 
     other: Tensor
@@ -33,7 +34,7 @@ class ReplayLoss:
 
     @property
     def total(self) -> Tensor:
-        """The sum of all terms but the deferred ones."""
+        """The sum of all terms except the deferred ones."""
         return self.other if self.rehearsal is None else self.other + self.rehearsal
 
     def with_term(self, term: Callable[[], Tensor]) -> "ReplayLoss":

@@ -1,4 +1,4 @@
-"""The one record that flows through everything: a batch is Samples, and so is a draw from memory."""
+"""The batch type of the package: incoming batches and draws from memory are both Samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,19 +12,19 @@ from ddn_lightning.distributed import moved
 
 @dataclass(eq=False)  # not frozen: Lightning's precision plug-ins rebuild a batch field by field
 class Samples:
-    """Images with their labels and what is known about them.
+    """Images with labels and optional per-sample data.
 
-    Under several devices this is one rank's share, and :meth:`mean` divides by the size of the whole, so that summing
-    gradients over the ranks gives exactly the gradient of one device, however unequal the shares are.
+    On several devices this is one rank's share. :meth:`mean` divides by the global batch size, so gradients summed over
+    ranks equal those of one device, even if the shares are unequal.
 
     Args:
         images: Raw ``uint8`` images (batch, channels, height, width); normalised floats once augmented.
         labels: Class of each image.
-        logits: Outputs stored with the sample, for methods that replay them.
-        tasks: Task of each image. Stays on the host: it only selects, and asking the device would stall it.
-        slots: Where in the memory a draw came from. Stays on the host as well.
-        global_size: Size of the whole batch over all ranks; ``None`` when these samples are all of it.
-        global_tasks: Tasks of the whole batch, on the host, if there are other ranks: to gather them would be to wait.
+        logits: Logits stored with the samples, for methods that replay them.
+        tasks: Task of each image. Stays on the host, where it selects samples without a device synchronisation.
+        slots: Memory slots that the samples were drawn from. Stays on the host.
+        global_size: Batch size over all ranks; ``None`` if these samples are the whole batch.
+        global_tasks: Tasks of the global batch, on the host, if there are several ranks; avoids a gather.
 
     Example:
         >>> samples = Samples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), labels=torch.tensor([5, 5, 8]))
@@ -65,15 +65,15 @@ class Samples:
         return len(self) if self.global_size is None else self.global_size
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean of one value per sample over the whole batch: this rank's term of it, to be summed over the ranks."""
+        """This rank's term of the mean of ``values`` over the global batch; the terms of all ranks sum to the mean."""
         return values.sum() / self.total
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Samples":
-        """Move what is computed with; tasks and slots stay on the host.
+        """Move images, labels and logits; tasks and slots stay on the host.
 
         Args:
-            device: Where to.
-            non_blocking: Whether not to wait for the device. What goes to the host is waited for in any case.
+            device: The target device.
+            non_blocking: Whether to copy asynchronously. Copies to the host always block.
         """
 
         def move(column: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Samples:
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:
-    """One record of several; a field is kept where all parts have it.
+    """Concatenate; an optional field is kept if all parts have it.
 
     >>> part = Samples(torch.zeros(2, 1, 8, 8), labels=torch.tensor([0, 1]))
     >>> concatenate([part, part[:1]]).labels
@@ -106,7 +106,7 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
 
 
 def cross_entropy(logits: Tensor, samples: Samples) -> Tensor:
-    """Mean cross-entropy of the hard labels over the whole batch.
+    """Mean cross-entropy with the hard labels over the global batch.
 
     >>> cross_entropy(torch.zeros(1, 2), Samples(torch.zeros(1, 1, 8, 8), labels=torch.tensor([0])))
     tensor(0.6931)

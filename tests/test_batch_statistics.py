@@ -8,7 +8,13 @@ from tiny import DropoutNet
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from ddn_lightning.batch_statistics import even_batches, held_still, layers_put_to_rest, measure, using
+from ddn_lightning.batch_statistics import (
+    frozen_layers,
+    frozen_statistics,
+    measure,
+    stratified_batches,
+    swapped_buffers,
+)
 
 
 class TwoPaths(nn.Module):
@@ -78,10 +84,10 @@ def test_what_fails_while_measuring_leaves_no_trace() -> None:
 def test_layers_that_a_user_keeps_in_evaluation_mode_are_left_out() -> None:
     module = trained_module()
     module.norm.eval()
-    assert layers_put_to_rest(module) == {"norm"}
-    found = measure(module, module, [torch.randn(4, 1, 8, 8)], leave_out=layers_put_to_rest(module))
+    assert frozen_layers(module) == {"norm"}
+    found = measure(module, module, [torch.randn(4, 1, 8, 8)], exclude=frozen_layers(module))
     assert found.keys() == {"used.layers.1.running_mean", "used.layers.1.running_var"}
-    assert layers_put_to_rest(module.eval()) == set()  # all are: that says nothing
+    assert frozen_layers(module.eval()) == set()  # all are: that says nothing
 
 
 def test_other_statistics_are_used_and_the_own_ones_come_back_whatever_happens() -> None:
@@ -90,13 +96,13 @@ def test_other_statistics_are_used_and_the_own_ones_come_back_whatever_happens()
     before = everything(module)
     found = measure(module, module, [images])
     outputs = module(images)
-    with pytest.raises(RuntimeError), using(module, found):
+    with pytest.raises(RuntimeError), swapped_buffers(module, found):
         module(torch.cat([images, images], dim=1))
     assert_untouched(module, before)
-    with using(module, found):
+    with swapped_buffers(module, found):
         assert not torch.equal(module(images), outputs)
     assert_untouched(module, before)
-    with torch.inference_mode(), using(module, found):  # as Lightning evaluates
+    with torch.inference_mode(), swapped_buffers(module, found):  # as Lightning evaluates
         module(images)
     assert_untouched(module, before)
     module.train()(images).sum().backward()  # nothing in it is an inference tensor
@@ -107,7 +113,7 @@ def test_held_still_a_layer_gives_the_same_outputs_and_keeps_its_statistics() ->
     module.used.get_submodule("layers.1").eval()  # with its running statistics, as before
     images, start = torch.randn(4, 1, 8, 8), torch.get_rng_state()
     before = everything(module)
-    with held_still(module):
+    with frozen_statistics(module):
         outputs = module(images)
     torch.set_rng_state(start)
     assert_untouched(module, before)
@@ -118,7 +124,7 @@ def test_held_still_a_layer_gives_the_same_outputs_and_keeps_its_statistics() ->
 @pytest.mark.parametrize(("number", "batch_size"), [(2, 2), (3, 2), (7, 3), (200, 256), (201, 100), (1000, 7)])
 def test_batches_are_bounded_hold_every_sample_once_and_are_alike(number: int, batch_size: int) -> None:
     labels = torch.randint(5, (number,))
-    batches = even_batches(labels, batch_size)
+    batches = stratified_batches(labels, batch_size)
     assert torch.equal(torch.cat(batches).sort().values, torch.arange(number))
     assert max(map(len, batches)) <= max(batch_size, 3)
     assert min(map(len, batches)) >= 2
@@ -128,6 +134,6 @@ def test_batches_are_bounded_hold_every_sample_once_and_are_alike(number: int, b
 
 def test_balanced_batches_hold_equally_many_samples_of_each_class() -> None:
     labels = torch.tensor([0] * 7 + [2] * 3 + [5])
-    batches = torch.cat(even_batches(labels, 4, class_balanced=True))
+    batches = torch.cat(stratified_batches(labels, 4, class_balanced=True))
     assert labels[batches].bincount().tolist() == [7, 0, 7, 0, 0, 7]
     assert set(batches.tolist()) == set(range(11))  # nobody is left out

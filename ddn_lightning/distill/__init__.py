@@ -1,4 +1,4 @@
-"""Soft labels for what is replayed: the plug-in of every replay method."""
+"""Distillers: sources of soft labels for replayed samples."""
 
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.data_distill_net import DataDistillNet

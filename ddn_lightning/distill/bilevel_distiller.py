@@ -1,4 +1,4 @@
-"""Soft labels that are learned by bi-level optimization: the update that all of them share."""
+"""Soft labels learned by bi-level optimization."""
 
 from functools import partial
 from typing import Any, Literal
@@ -23,19 +23,19 @@ PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 class BilevelDistiller(LabelDistiller):
     """Learns labels such that a classifier step on them also lowers the loss on everything seen (Eq. 6).
 
-    Algorithm 2 of the DDN paper. *Inner*: a virtual SGD step on a draw from memory, hard labels plus ``alpha`` times
-    soft ones. *Outer*: the hard-label loss of the stepped network on the incoming batch and on memory, whose gradient
-    moves the labels. Another reading of the paper is a short override of :meth:`inner_batch`, :meth:`inner_loss` or
-    :meth:`outer_batch`.
+    Algorithm 2 of the DDN paper. *Inner*: a virtual SGD step on a draw from memory, with hard labels plus ``alpha``
+    times soft ones. *Outer*: the hard-label loss of the stepped network on the incoming batch and on memory, whose
+    gradient updates the labels. Override :meth:`inner_batch`, :meth:`inner_loss` or :meth:`outer_batch` for another
+    reading of the paper.
 
     Args:
         lr: Learning rate of Adam.
-        lookahead: How the outer loss is differentiated: ``exact``, through a virtual step of all parameters; ``head``,
-            of the last layer only; ``matching``, with the outer gradient taken before the step; ``step``, with the
-            classifier's own last step in its place, by forward passes alone.
+        lookahead: How to differentiate the outer loss: ``exact``, through a virtual step of all parameters; ``head``,
+            through a step of the last layer only; ``matching``, with the outer gradient before the step; ``step``, with
+            the classifier's last step instead of the outer gradient, by forward passes only.
         update_every: Classifier steps per update.
-        outer: What the outer loss is taken on, from the second task on: the incoming batch and a draw from all of
-            memory, or from its earlier tasks; or memory alone.
+        outer: Samples of the outer loss from the second task on: the incoming batch and a draw from the whole memory or
+            from that of earlier tasks, or memory only.
         **kwargs: Arguments of :class:`LabelDistiller`.
     """
 
@@ -55,24 +55,24 @@ class BilevelDistiller(LabelDistiller):
         self.outer = outer
 
     def begin_fit(self, method: Learner) -> None:
-        """Refuse a precision in which there would be nothing to learn from, and layers without a forward derivative."""
+        """Refuse too low a precision, and SyncBatchNorm, which has no forward-mode derivative."""
         super().begin_fit(method)
         check_precision(method.trainer, type(self).__name__)
         if self.lookahead in ("exact", "matching") and _is_batch_norm_synchronised(method):
             raise ConfigurationError(
-                f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}, which needs a "
-                "forward-mode derivative of the whole network that torch's SyncBatchNorm does not have; or leave out "
-                "sync_batchnorm: running statistics agree on all devices without it"
+                f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}: torch's "
+                "SyncBatchNorm has no forward-mode derivative. Or leave out sync_batchnorm: running statistics agree "
+                "on all devices without it"
             )
 
     def check(self, method: Learner) -> None:
-        """Refuse an optimizer whose steps a virtual step does not resemble."""
+        """Refuse an optimizer that the virtual SGD step does not approximate."""
         super().check(method)
         classifier, *others = method.trainer.optimizers
         name = type(self).__name__
         if not isinstance(classifier, torch.optim.SGD):
             raise ConfigurationError(
-                f"{name} needs SGD as the classifier's optimizer, for its virtual step is one of SGD, got "
+                f"{name} needs SGD as the classifier's optimizer, since its virtual step is one of SGD, got "
                 f"{type(classifier).__name__}"
             )
         if len(rates := {float(group["lr"]) for group in classifier.param_groups}) > 1:
@@ -84,19 +84,19 @@ class BilevelDistiller(LabelDistiller):
             )
 
     def inner_batch(self, method: Learner) -> Samples | None:
-        """The batch of the virtual step: a draw from the running memory."""
+        """The batch of the virtual step: a draw from memory."""
         return method.draw_memory(generator=method.streams[DRAWS])
 
     def labels_to_learn(self, samples: Samples, probabilities: Tensor) -> Tensor:
-        """The labels of the virtual step: by default those that the classifier gets, by :meth:`soft_labels`."""
+        """The labels of the virtual step: by default :meth:`soft_labels`, as for the classifier."""
         return self.soft_labels(samples, probabilities)
 
     def inner_loss(self, logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
-        """What the virtual step descends: hard labels plus ``alpha`` times soft ones."""
+        """The loss of the virtual step: hard labels plus ``alpha`` times soft ones."""
         return cross_entropy(logits, samples) + self.alpha * soft_cross_entropy(logits, samples, labels)
 
     def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
-        """The parts of the outer loss; in the first task the incoming batch alone, as there is no memory before it."""
+        """The batches of the outer loss; in the first task only the incoming batch."""
         if method.task == 0:
             return [current]
         tasks = method.old_tasks if self.outer == "current_and_old_memory" else None
@@ -105,34 +105,34 @@ class BilevelDistiller(LabelDistiller):
         return [part for part in parts if part is not None]
 
     def update(self, method: Learner, current: Samples) -> None:
-        """One step of Adam on the outer loss after a virtual step."""
+        """Take one step of Adam on the outer loss after a virtual step."""
         if self.alpha == 0 or method.current_lr == 0 or method.trainer.global_step % self.update_every:
             return
         inner = self.inner_batch(method)
         if inner is None:
             return
         outer = self.outer_batch(method, current)
-        with torch.autocast(method.device.type, enabled=False):  # a tangent in half precision is mostly noise
+        with torch.autocast(method.device.type, enabled=False):  # tangents in half precision are mostly noise
             value = self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
-        self._note(method, value, "the hypergradient")
+        self._note_loss(method, value, "the hypergradient")
 
     def outer_loss(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
-        """A value whose gradient is that of the outer loss after a virtual step."""
+        """A surrogate whose gradient is that of the outer loss after a virtual step."""
         look_ahead = self._look_ahead(method, inner, outer)
         if look_ahead.virtual_step is not None:
-            self._note(method, look_ahead.virtual_step.outer_loss, "the outer loss")
+            self._note_loss(method, look_ahead.virtual_step.outer_loss, "the outer loss")
         if is_logged(method.trainer):
             self._log(method, inner, outer, look_ahead)
         return hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner), method.current_lr)
 
     def learned_inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
-        """The inner loss with the labels to learn, through which a gradient goes to what makes them if asked for."""
+        """The inner loss with the labels to learn; if ``learn``, differentiable by their parameters."""
         with torch.set_grad_enabled(learn):
             labels = self.labels_to_learn(inner, logits.detach().softmax(dim=1))
         return self.inner_loss(logits, inner, labels)
 
     def frozen(self, network: nn.Module) -> FrozenNetwork:
-        """The network, or a part of it, as the look-ahead forwards its batches through it."""
+        """The network or a part of it, as used for the look-ahead."""
         return FrozenNetwork(network)
 
     def _look_ahead(self, method: Learner, inner: Samples, outer: list[Samples]) -> LookAhead:
@@ -148,7 +148,7 @@ class BilevelDistiller(LabelDistiller):
         mode = hypergradient.exact if self.lookahead == "exact" else hypergradient.matching
         return mode(network, inner, loss, outer, method.current_lr)
 
-    def _note(self, method: Learner, value: Tensor, what: str) -> None:
+    def _note_loss(self, method: Learner, value: Tensor, what: str) -> None:
         rates = {"lr": method.current_lr, "distiller.lr": self.lr}
         method.note_loss(value, f"{what} of {type(self).__name__}", **rates)
 
@@ -159,10 +159,10 @@ class BilevelDistiller(LabelDistiller):
 
     @torch.no_grad()
     def _log(self, method: Learner, inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:
-        """Whether the labels do their job, and what they look like."""
+        """Log what the labels look like and how they change the outer loss."""
         network = FrozenNetwork(method.network)
         taken = look_ahead.virtual_step
-        if taken is None:  # the mode does without, but whoever looks wants to know where a step would lead
+        if taken is None:  # this mode takes no virtual step; log where it would lead
             loss = partial(self.learned_inner_loss, inner, learn=False)
             taken = hypergradient.virtual_step(network, inner, loss, outer, method.current_lr)
         labels = self.labels_to_learn(inner, look_ahead.logits.softmax(dim=1))
@@ -183,9 +183,9 @@ class BilevelDistiller(LabelDistiller):
 
     @torch.enable_grad()
     def _gain_over_uniform(self, inner: Samples, look_ahead: LookAhead, lr: float) -> Tensor:
-        """By how much the labels lower the outer loss below that of labels which spread their soft half evenly.
+        """How much lower the outer loss is than with labels whose soft half is uniform.
 
-        To first order in the step, so that it costs nothing: what the labels are trained by, once for each of the two.
+        To first order in the step, so that it costs nothing.
         """
         hard = one_hot(inner, look_ahead.logits)
         uniform = (hard + 1 / hard.shape[1]) / 2
@@ -195,22 +195,20 @@ class BilevelDistiller(LabelDistiller):
 
 
 def check_precision(trainer: Trainer, name: str) -> None:
-    """Refuse a precision in which what is learned through a virtual step is mostly noise.
+    """Refuse a precision in which gradients through a virtual step are mostly noise.
 
     Args:
-        trainer: The Trainer, which has the precision.
-        name: Who learns so.
+        trainer: The Trainer.
+        name: Name of the class that takes virtual steps.
     """
     if str(trainer.precision) not in PRECISIONS:
         raise ConfigurationError(
-            f"precision must be one of {', '.join(PRECISIONS)} with {name}, whose gradients would drown in rounding "
+            f"precision must be one of {', '.join(PRECISIONS)} with {name}, whose gradients are lost in rounding "
             f"otherwise, got {trainer.precision}"
         )
 
 
 def _is_batch_norm_synchronised(method: Learner) -> bool:
-    """Whether it is now, or will be once Lightning has set the network up."""
-    is_asked_for = syncs_batch_norm(method.trainer)
-    has_batch_norm = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in method.network.modules())
-    is_converted = any(isinstance(layer, nn.SyncBatchNorm) for layer in method.network.modules())
-    return is_converted or (is_asked_for and has_batch_norm)
+    """Whether the network has SyncBatchNorm, or will have when Lightning has converted it."""
+    kind = nn.modules.batchnorm._BatchNorm if syncs_batch_norm(method.trainer) else nn.SyncBatchNorm
+    return any(isinstance(layer, kind) for layer in method.network.modules())

@@ -1,4 +1,4 @@
-"""Data-Distill-Net: a small hypernetwork that makes the soft labels of replayed samples."""
+"""Data-Distill-Net: a small hypernetwork that makes soft labels for replayed samples."""
 
 from itertools import pairwise
 from typing import Any
@@ -10,8 +10,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.errors import check_fraction, check_positive
-from ddn_lightning.facts import Facts
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
@@ -19,16 +18,16 @@ from ddn_lightning.samples import Samples
 class DataDistillNet(BilevelDistiller):
     r"""Data-Distill-Net (Liao et al., ICML 2025): G turns predicted probabilities into soft labels.
 
-    The label of a sample is (Eq. 8, then its hard label added and the sum normalised)
+    The label of a sample is (Eq. 8, plus its hard label, normalised)
 
     .. math:: \tilde y = \tfrac12 \big[ (1 - \beta)\, G(p) + \beta\, G_{old}(p) \big] + \tfrac12\, y
 
-    with p the network's current prediction and G_old the copy of G at the end of the task before. G is trained from the
-    first task on by :class:`BilevelDistiller`, and used from the second on.
+    with p the network's current prediction and G_old a copy of G from the end of the previous task. G is trained from
+    the first task on by :class:`BilevelDistiller`, and used from the second on.
 
-    G_old is for the classifier only: G is trained on the labels that it makes alone, as Algorithm 2 has them. Trained
-    as a tenth of the mixture it learns to outweigh the other nine, and is a bad G_old for the next task: the mixture's
-    labels were then worse for the outer loss than uniform ones.
+    Only the classifier's labels contain G_old: G is trained on its own labels, as in Algorithm 2. Trained as a tenth of
+    the mixture, G learns to outweigh the other nine tenths and is a bad G_old for the next task: the labels of the
+    mixture were then worse for the outer loss than uniform ones.
 
     Args:
         beta: Weight of G_old.
@@ -46,36 +45,31 @@ class DataDistillNet(BilevelDistiller):
 
     facts = Facts("ddn", "DDN")
 
-    def __init__(
-        self,
-        beta: float = 0.9,
-        hidden_dim: int = 200,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, beta: float = 0.9, hidden_dim: int = 200, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_fraction(beta=beta)
         check_positive(hidden_dim=hidden_dim)
         self.beta = beta
         self.hidden_dim = hidden_dim
-        self.snapshots = 0  # how often G_old was taken
+        self.snapshots = 0  # number of times that G was copied to G_old
 
     def build(self, num_classes: int, buffer_size: int) -> None:
-        """Make G and the place for G_old."""
+        """Create G and G_old."""
         super().build(num_classes, buffer_size)
         self.generator_net = self.build_net(num_classes)
         self.old_generator_net = self.build_net(num_classes).requires_grad_(False)
 
     def build_net(self, num_classes: int) -> nn.Sequential:
-        """G: from probabilities to the logits of a label."""
+        """G: from probabilities to the logits of labels."""
         return multilayer_perceptron(num_classes, self.hidden_dim, num_classes)
 
     def begin_fit(self, method: Learner) -> None:
-        """There is no task before the first."""
+        """Start without G_old."""
         super().begin_fit(method)
         self.snapshots = 0
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
-        """Labels by Eq. 8; while there is no G_old, by G alone."""
+        """Labels by Eq. 8; before the first snapshot, by G alone."""
         labels = self.generated(self.generator_net, samples, probabilities)
         if self.snapshots:
             old = self.generated(self.old_generator_net, samples, probabilities)
@@ -87,12 +81,12 @@ class DataDistillNet(BilevelDistiller):
         return self.completed(self.generated(self.generator_net, samples, probabilities), samples)
 
     def generated(self, net: nn.Module, samples: Samples, probabilities: Tensor) -> Tensor:
-        """What G or G_old makes of a prediction: a distribution over the classes."""
+        """The output of G or G_old: a distribution over the classes for each prediction."""
         labels: Tensor = net(probabilities).softmax(dim=1)
         return labels
 
     def completed(self, labels: Tensor, samples: Samples) -> Tensor:
-        """With the hard labels added and the sum normalised, so that half of a label is the hard one."""
+        """Add the hard labels and normalise: half of each label is the hard one."""
         both = labels + one_hot(samples, labels)
         return both / both.sum(dim=1, keepdim=True)
 
@@ -101,22 +95,22 @@ class DataDistillNet(BilevelDistiller):
         return torch.optim.Adam(self.generator_net.parameters(), self.lr)
 
     def snapshot(self) -> None:
-        """G_old becomes a copy of G."""
+        """Copy G to G_old."""
         self.old_generator_net.load_state_dict(self.generator_net.state_dict())
         self.snapshots += 1
 
     def get_extra_state(self) -> dict[str, int]:
-        """Whether there is a G_old."""
+        """The number of snapshots."""
         return {"snapshots": self.snapshots}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """Whether there is a G_old."""
+        """Restore the number of snapshots."""
         snapshots = checks.mapping("distiller", state).get("snapshots")
         self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, len(self.is_old_class))  # one per task
 
 
 def multilayer_perceptron(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
-    """Two hidden layers; Xavier-normal weights from a generator of its own, so that no other draw shifts."""
+    """Two hidden layers, with Xavier-normal weights from their own generator."""
     generator = generator_for(torch.initial_seed(), "initial weights of G")
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise((input_dim, hidden_dim, hidden_dim, output_dim)):

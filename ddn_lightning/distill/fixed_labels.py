@@ -1,4 +1,4 @@
-"""Soft labels that are not learned: the controls for those that are."""
+"""Soft labels that are not learned: controls for learned ones."""
 
 from typing import Any, Literal
 
@@ -8,19 +8,19 @@ from torch import Tensor
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.distributed import local_share, moved
 from ddn_lightning.errors import check_fraction
-from ddn_lightning.facts import Facts
+from ddn_lightning.learner import Facts
 from ddn_lightning.samples import Samples
 
 
 class LabelSmoothing(LabelDistiller):
-    """A part of each label is spread evenly over the classes (Table 3 of the DDN paper, rows *ER LS*).
+    """Label smoothing: spreads a part of each label evenly over the classes (Table 3 of the DDN paper, *ER LS*).
 
-    The paper does not say whether its rows add to the hard-label loss or replace it; as smoothing by 0.1 hardly differs
-    from ER there, replacing is the default.
+    The paper does not say whether this loss is added to the hard-label loss or replaces it. Its results with 0.1 hardly
+    differ from ER, so replacing is the default.
 
     Args:
-        epsilon: The part that is spread.
-        old_classes_only: Spread it over the classes of earlier tasks only; in the first task there are none.
+        epsilon: The part to spread.
+        old_classes_only: Whether to spread it over the classes of earlier tasks only; the first task has none.
         memory: See :class:`LabelDistiller`.
         compose: See :class:`LabelDistiller`.
         **kwargs: Arguments of :class:`LabelDistiller`.
@@ -42,7 +42,7 @@ class LabelSmoothing(LabelDistiller):
         self.old_classes_only = old_classes_only
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
-        """The hard labels, smoothed."""
+        """The smoothed hard labels."""
         hard = one_hot(samples, probabilities)
         chosen = self.is_old_class.to(hard.dtype) if self.old_classes_only else hard.new_ones(hard.shape[1])
         spread = self.epsilon * chosen / chosen.sum().clamp_min(1)
@@ -50,11 +50,11 @@ class LabelSmoothing(LabelDistiller):
 
 
 class RandomLabels(LabelDistiller):
-    """Uniform noise is added to the hard label, anew at each draw (Table 3 of the DDN paper, row *RANDOM*).
+    """Adds uniform noise to the hard label, new in each draw (Table 3 of the DDN paper, row *RANDOM*).
 
     Args:
-        form: ``halves`` makes half of the label the hard one and half the normalised noise, as DDN weighs its labels;
-            ``sum`` normalises the sum of both, which leaves the hard label less the more classes there are.
+        form: ``halves`` averages the hard label and the normalised noise, the proportions of DDN; ``sum`` normalises
+            their sum, in which the hard label has less weight the more classes there are.
         memory: See :class:`LabelDistiller`.
         compose: See :class:`LabelDistiller`.
         **kwargs: Arguments of :class:`LabelDistiller`.

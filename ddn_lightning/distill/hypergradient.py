@@ -12,9 +12,8 @@ through what depends on :math:`\phi`. Soft labels come in behind the logits, so 
 touch the network at all. The same identity serves EMLC (https://arxiv.org/abs/2305.12961).
 
 The modes :func:`exact`, :func:`head`, :func:`matching` and :func:`step` differ in the direction :math:`v` and in how
-they find the change of the logits along it, the *tangent*. Every gradient is summed over the ranks before it is used,
-so several devices give what one does. A network that draws at random, by dropout, is another one at each forward pass;
-for it the derivative is one of many.
+they compute the derivative of the logits along it, the *tangent*. All gradients are summed over the ranks, so several
+devices give the result of one. With dropout each forward pass is another random network, and so is the derivative.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +36,10 @@ LossOfParameters = Callable[[Parameters], Tensor]
 
 
 class FrozenNetwork:
-    """A network as a pure function of its parameters: calling it changes nothing in the module.
+    """A network as a pure function of its parameters; calls do not change the module.
 
-    The module stays in the mode it is in, so that BatchNorm uses the statistics of the batch; its running statistics
-    are updated in copies that are thrown away.
+    The module stays in its mode, so in training BatchNorm uses batch statistics; it updates discarded copies of its
+    running statistics.
 
     Args:
         module: The network.
@@ -49,10 +48,10 @@ class FrozenNetwork:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
-        self.buffers = dict(module.named_buffers())  # looked up once: to walk through a ResNet takes 0.1 ms
+        self.buffers = dict(module.named_buffers())  # looked up once: walking through a ResNet takes 0.1 ms
 
     def __call__(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """Outputs with these parameters instead of the module's."""
+        """Outputs with the given parameters."""
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
         outputs: Tensor = functional_call(self.module, {**parameters, **buffers}, (inputs,))
         return outputs
@@ -62,7 +61,7 @@ class FrozenNetwork:
         return [partial(self._cross_entropy, part) for part in parts]
 
     def loss(self, parameters: Parameters, parts: Sequence[Samples]) -> Tensor:
-        """Sum of the mean cross-entropies of the parts, each forwarded on its own."""
+        """Sum of the mean cross-entropies of the parts, each forwarded separately."""
         return torch.stack([loss(parameters) for loss in self.losses(parts)]).sum()
 
     def _cross_entropy(self, part: Samples, parameters: Parameters) -> Tensor:
@@ -71,10 +70,10 @@ class FrozenNetwork:
 
 @dataclass(frozen=True)
 class VirtualStep:
-    """Where a step on the inner loss leads.
+    """The result of a virtual step on the inner loss.
 
     Args:
-        inner_gradient: Gradient of the inner loss, along which the step goes.
+        inner_gradient: Gradient of the inner loss, before the step.
         outer_gradient: Gradient of the outer loss after the step.
         outer_loss: The outer loss after the step.
     """
@@ -85,7 +84,7 @@ class VirtualStep:
 
     @property
     def cosine(self) -> Tensor:
-        """How well both gradients agree: what learning the labels is to raise (Theorem 2)."""
+        """Cosine between both gradients, which learning the labels should increase (Theorem 2)."""
         inner, outer = (
             torch.cat([g.flatten() for g in p.values()]) for p in (self.inner_gradient, self.outer_gradient)
         )
@@ -94,12 +93,12 @@ class VirtualStep:
 
 @dataclass(frozen=True)
 class LookAhead:
-    """What a mode finds out.
+    """The result of a mode.
 
     Args:
-        logits: Outputs for the inner batch at the current parameters.
-        tangent: Their change along the direction of the outer gradient.
-        virtual_step: The virtual step, by the modes that take one.
+        logits: Logits of the inner batch at the current parameters.
+        tangent: Their derivative along the outer gradient.
+        virtual_step: The virtual step, if the mode takes one.
     """
 
     logits: Tensor
@@ -110,7 +109,7 @@ class LookAhead:
 def exact(
     network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
 ) -> LookAhead:
-    """The virtual step moves all parameters, and the outer gradient is taken where it leads."""
+    """A virtual step of all parameters; the outer gradient is taken after it."""
     taken = virtual_step(network, inner, inner_loss, outer, lr)
     with torch.no_grad():
         return LookAhead(*_logits_along(network, inner, taken.outer_gradient), taken)
@@ -124,7 +123,7 @@ def head(
     outer: Sequence[Samples],
     lr: float,
 ) -> LookAhead:
-    """The virtual step moves the last layer only: no gradient ever goes through the backbone."""
+    """A virtual step of the last layer only: no gradient goes through the backbone."""
 
     @torch.no_grad()
     def features(samples: Samples) -> Samples:
@@ -136,7 +135,7 @@ def head(
 def matching(
     network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
 ) -> LookAhead:
-    """Theorem 2 read literally: the outer gradient is taken at the current parameters, before any step."""
+    """Theorem 2 taken literally: the outer gradient at the current parameters, without a step."""
     _, outer_gradient = _gradient(network.losses(outer), network.parameters)
     with torch.no_grad():
         return LookAhead(*_logits_along(network, inner, outer_gradient))
@@ -144,10 +143,10 @@ def matching(
 
 @torch.no_grad()
 def step(network: FrozenNetwork, inner: Samples, last_gradient: Parameters, lr: float) -> LookAhead:
-    """The gradient of the classifier's own last step stands in for the outer gradient: forward passes only.
+    """Uses the gradient of the classifier's last step instead of the outer gradient: forward passes only.
 
-    That step, momentum and weight decay apart, went from ``before`` to the current parameters along minus its gradient,
-    so minus the change of the logits over it, divided by the learning rate, is a finite difference of the tangent.
+    Without momentum and weight decay that step went from ``before`` to the current parameters, so minus the change of
+    the logits divided by the learning rate is a finite difference for the tangent.
     """
     before = {name: parameter + lr * last_gradient[name] for name, parameter in network.parameters.items()}
     logits = network(network.parameters, inner.images)
@@ -155,15 +154,15 @@ def step(network: FrozenNetwork, inner: Samples, last_gradient: Parameters, lr: 
 
 
 def surrogate(look_ahead: LookAhead, inner_loss: LossOfLogits, lr: float) -> Tensor:
-    """A value whose gradient is that of the outer loss after the virtual step, for all that the inner loss depends on.
+    """A scalar whose gradient is that of the outer loss after the virtual step, by all inputs of the inner loss.
 
     Args:
-        look_ahead: From one of the modes.
-        inner_loss: The same inner loss as there, now with soft labels that require a gradient.
+        look_ahead: The result of a mode.
+        inner_loss: The same inner loss, with soft labels that require a gradient.
         lr: Learning rate of the virtual step.
     """
     logits = look_ahead.logits.detach().requires_grad_()
-    # not by dual numbers: torch 2.15 cannot go backward through those of a log-softmax
+    # not by dual numbers: torch 2.15 cannot backpropagate through those of log-softmax
     (slope,) = torch.autograd.grad(inner_loss(logits), logits, create_graph=True)
     return -lr * (slope * look_ahead.tangent).sum()
 
@@ -171,11 +170,10 @@ def surrogate(look_ahead: LookAhead, inner_loss: LossOfLogits, lr: float) -> Ten
 def pixel_surrogate(
     network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
 ) -> Tensor:
-    """The same for the pixels of the inner batch, which go through the whole network.
+    """The surrogate for the pixels of the inner batch, which pass through the whole network.
 
-    The directional derivative is taken as the inner product of the inner gradient with the direction, and
-    differentiated by a second backward pass: torch 2.15 goes backward through BatchNorm's dual numbers as if its
-    statistics did not depend on the pixels, without a word.
+    Differentiates the inner product of the inner gradient and the direction by a second backward pass: torch 2.15
+    backpropagates through BatchNorm's dual numbers as if its statistics did not depend on the pixels.
     """
     taken = virtual_step(network, replace(inner, images=inner.images.detach()), inner_loss, outer, lr)
     parameters = {name: parameter.detach().requires_grad_() for name, parameter in network.parameters.items()}
@@ -190,15 +188,15 @@ def pixel_surrogate(
 def virtual_step(
     network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
 ) -> VirtualStep:
-    """One SGD step on the inner loss, without momentum or weight decay, and the outer loss after it."""
+    """One SGD step on the inner loss, without momentum and weight decay, and the outer loss after it."""
     _, inner_gradient = _gradient([lambda p: inner_loss(network(p, inner.images))], network.parameters)
-    moved = {name: parameter - lr * inner_gradient[name] for name, parameter in network.parameters.items()}
-    outer_loss, outer_gradient = _gradient(network.losses(outer), moved)
+    stepped = {name: parameter - lr * inner_gradient[name] for name, parameter in network.parameters.items()}
+    outer_loss, outer_gradient = _gradient(network.losses(outer), stepped)
     return VirtualStep(inner_gradient, outer_gradient, outer_loss)
 
 
 def _logits_along(network: FrozenNetwork, inner: Samples, direction: Parameters) -> tuple[Tensor, Tensor]:
-    """Outputs for a batch and their derivative along a direction of the parameters, by dual numbers."""
+    """Logits of a batch and their derivative along a direction of the parameters, by dual numbers."""
     with forward_ad.dual_level():
         duals = {
             name: forward_ad.make_dual(parameter, direction[name])  # type: ignore[no-untyped-call]

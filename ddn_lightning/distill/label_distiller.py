@@ -1,4 +1,4 @@
-"""The contract of a source of soft labels, which any replay method takes as its ``distiller``."""
+"""The base class of distillers, which make soft labels for any replay method."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -11,33 +11,32 @@ from torch.nn import functional
 
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
-from ddn_lightning.facts import Facts
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
-DRAWS = "distiller"  # the random stream of what a distiller draws to learn by
+DRAWS = "distiller"  # the random stream of a distiller's own draws
 
 
 class LabelDistiller(nn.Module, ABC):
     """Adds a term to a method's loss: the cross-entropy of replayed samples with soft labels.
 
-    Which samples: by default a draw of its own from the *old memory*, the samples of earlier tasks (the memory
-    :math:`M^{n-1}` of Eq. 7); the method's own terms stay as they are. Where labels are learned, they are updated after
-    the classifier's step.
+    By default the term has its own draw from the *old memory*, the samples of earlier tasks (the memory
+    :math:`M^{n-1}` of Eq. 7), and leaves the method's terms unchanged. Learned labels are updated after the
+    classifier's step.
 
     Args:
         alpha: Weight of the term. 0 is exactly the method alone.
-        memory: What the term rehearses: ``old``, a draw of its own from earlier tasks, or ``running``, the samples that
-            the method rehearses anyway.
-        compose: ``additive`` keeps the method's hard-label loss on memory; ``replace`` puts the soft-label loss in its
-            place, and needs ``memory="running"``.
+        memory: Samples of the term: ``old``, an additional draw from earlier tasks, or ``running``, the samples that
+            the method replays anyway.
+        compose: ``additive`` keeps the method's hard-label loss on memory; ``replace`` replaces it by the soft-label
+            loss and needs ``memory="running"``.
         apply_from_task: First task, counted from 1, in which the term is added.
     """
 
-    facts: ClassVar[Facts]  # what tables say of it
-    streams: RandomStreams  # the method's, so that they are saved with it
+    facts: ClassVar[Facts]
+    streams: RandomStreams  # the method's, which saves them
     is_old_class: Tensor  # (num_classes)
 
     def __init__(
@@ -62,52 +61,52 @@ class LabelDistiller(nn.Module, ABC):
         """A distribution over all classes for each sample.
 
         Args:
-            samples: What was drawn from memory.
-            probabilities: The network's current prediction for it, without gradient.
+            samples: A draw from memory.
+            probabilities: The network's current predictions, without gradient.
         """
 
     def build(self, num_classes: int, buffer_size: int) -> None:
-        """Make what depends on the number of classes or slots, without drawing from the global random state."""
+        """Create parameters and buffers, without drawing from the global random state."""
         self.register_buffer("is_old_class", torch.zeros(num_classes, dtype=torch.bool))
 
     def configure_optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimizer of what is learned, if anything is."""
+        """The optimizer of the learned parameters, if there are any."""
         return None
 
     def before_step(self, method: Learner, current: Samples) -> None:
-        """Learn from the incoming batch, augmented, that the classifier has not yet stepped on."""
+        """Hook before the classifier steps on the incoming batch, which is augmented."""
 
     def update(self, method: Learner, current: Samples) -> None:
-        """Learn better labels, right after the classifier's step.
+        """Hook after the classifier's step, where labels are learned.
 
         Args:
-            method: The method that has just stepped.
+            method: The method.
             current: Its incoming batch, augmented.
         """
 
     def begin_fit(self, method: Learner) -> None:
-        """Training starts, with an empty memory."""
+        """Hook at the start of training, with an empty memory."""
         self.streams = method.streams
 
     def check(self, method: Learner) -> None:
-        """Refuse a method that it cannot work with. Training is about to start, and the optimizers are there."""
+        """Refuse an incompatible method, right before training; the optimizers exist already."""
         check_host(method)
 
     def begin_task(self, is_old_class: Tensor) -> None:
-        """A task begins; these are the classes of those before it."""
+        """Hook at the beginning of a task, with the classes of earlier tasks."""
         self.is_old_class = is_old_class.clone()
 
     def snapshot(self) -> None:
-        """A task has ended."""
+        """Hook at the end of a task."""
 
     def reset_slots(self, slots: Tensor) -> None:
-        """These slots of the memory hold other samples now."""
+        """Hook after these slots of the memory have received new samples."""
 
     def add_to(self, loss: ReplayLoss, method: Learner, current: Samples) -> ReplayLoss:
         """The method's loss with the soft-label term, where it applies (Eq. 7).
 
         Args:
-            loss: What the method minimises in this step.
+            loss: The method's loss in this step.
             method: The method.
             current: Its incoming batch, augmented, for labels that depend on it.
         """
@@ -133,7 +132,7 @@ class LabelDistiller(nn.Module, ABC):
 
 
 def one_hot(samples: Samples, like: Tensor) -> Tensor:
-    """The hard labels in the shape and type of a distribution over all classes.
+    """The hard labels as one-hot distributions, in the shape and dtype of ``like``.
 
     >>> one_hot(Samples(torch.zeros(2, 1, 8, 8), torch.tensor([2, 0])), like=torch.zeros(2, 3))
     tensor([[0., 0., 1.],
@@ -143,7 +142,7 @@ def one_hot(samples: Samples, like: Tensor) -> Tensor:
 
 
 def soft_cross_entropy(logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
-    """Mean cross-entropy with a distribution as each sample's label.
+    """Mean cross-entropy with soft labels over the global batch.
 
     >>> samples = Samples(torch.zeros(1, 1, 8, 8), torch.tensor([0]))
     >>> soft_cross_entropy(torch.tensor([[0.0, 0.0]]), samples, torch.tensor([[0.7, 0.3]]))
@@ -153,44 +152,47 @@ def soft_cross_entropy(logits: Tensor, samples: Samples, labels: Tensor) -> Tens
 
 
 def rehearsed_logits(method: Learner, loss: ReplayLoss) -> Tensor:
-    """The outputs for what is replayed. Refuses a method whose loss has no labels of memory to soften.
+    """The logits of the replayed samples; refuses a method whose loss does not contain them.
 
     Args:
         method: The method.
-        loss: What it minimises in a step that replays something.
+        loss: Its loss in a step with replay.
     """
     if loss.rehearsal is None or loss.memory_logits is None:
         raise ConfigurationError(
-            f"{type(method).__name__} cannot take a distiller: its loss has no labels of memory to soften (it "
-            "returns a ReplayLoss without rehearsal and memory_logits)"
+            f"{type(method).__name__} cannot take a distiller: its loss has no labels of replayed samples to soften "
+            "(it returns a ReplayLoss without rehearsal and memory_logits)"
         )
     return loss.memory_logits
 
 
 def check_host(method: Learner) -> None:
-    """Refuse such a method before it has trained, though it may replay in later tasks only.
+    """Refuse such a method before training, even if it replays only in later tasks.
 
-    Its loss is tried out on a copy that is thrown away, in evaluation mode, with two training samples as the incoming
-    batch and, at first, as the memory. A loss that cannot be computed so may still be in order: the first step that
-    replays something will tell.
+    Computes the loss of a copy, in evaluation mode, with two training samples as the incoming batch and, if the memory
+    is empty, as the memory. A loss that raises here may need the state of a real step: the first step with replay
+    checks it again.
 
     Args:
-        method: A method that has a distiller, about to be trained.
+        method: A method with a distiller, right before training.
     """
     on_device = [method.device] if method.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(on_device), method.trainer.precision_plugin.train_step_context():
-            loss = _tried_loss(method)
-    except Exception:  # whatever a user's loss may need that is only there in training
+            loss = _trial_loss(method)
+    except Exception:  # a user's loss may need anything that exists only in training
         return
     rehearsed_logits(method, loss)
 
 
-def _tried_loss(method: Learner) -> ReplayLoss:
+def _trial_loss(method: Learner) -> ReplayLoss:
+    def log_nothing(*_: object, **__: object) -> None:
+        """Replaces Lightning's, which raises before training."""
+
     trial = copy.deepcopy(method).eval()
     trial.trainer = method.trainer
-    trial.task = max(method.task, method.replay_from_task)
-    vars(trial).update(log=_log_nothing, log_dict=_log_nothing)
+    trial.task = max(method.task, method.replay_from_task - 1)
+    vars(trial).update(log=log_nothing, log_dict=log_nothing)
     data = method.sequence.train_set
     whole = torch.arange(2 * method.trainer.world_size) % len(data)  # two for each rank
     trial.memory.to(method.device)
@@ -200,7 +202,3 @@ def _tried_loss(method: Learner) -> ReplayLoss:
     share = replace(data[local_share(whole)].to(method.device), global_size=len(whole))
     drawn = [trial.draw_memory() for _ in range(trial.memory_draws)]
     return trial.loss(trial.augment(share), *[draw for draw in drawn if draw is not None])
-
-
-def _log_nothing(*_: object, **__: object) -> None:
-    """In place of Lightning's, which refuses before training."""

@@ -1,7 +1,6 @@
-"""Learned labels: a row of logits for each slot of the memory, without any network."""
+"""Learned labels: a row of logits for each slot of the memory, without a network."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,16 +8,15 @@ from torch import Tensor, nn
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.distributed import moved
-from ddn_lightning.facts import Facts
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.samples import Samples
 
 
 class LearnedLabels(BilevelDistiller):
-    """L2Y, the ablation of DDN in Table 3: the soft label of each slot is a parameter of its own.
+    """L2Y, the ablation of DDN in Table 3: the soft label of each slot is a parameter.
 
-    Half of the label is the hard one, half the softmax of the slot's row. A row starts at zero, and starts anew when
-    its slot gets another sample.
+    Half of a label is the hard one, half the softmax of the slot's row. Rows start at zero and are reset when their
+    slot receives a new sample.
 
     Args:
         **kwargs: Arguments of :class:`BilevelDistiller`.
@@ -29,16 +27,13 @@ class LearnedLabels(BilevelDistiller):
     rows: nn.Parameter
     optimizer: "RowAdam"
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-
     def build(self, num_classes: int, buffer_size: int) -> None:
-        """Make the rows."""
+        """Create the rows."""
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
 
     def begin_fit(self, method: Learner) -> None:
-        """No slot holds anything yet."""
+        """Reset all rows."""
         super().begin_fit(method)
         nn.init.zeros_(self.rows)
 
@@ -49,21 +44,21 @@ class LearnedLabels(BilevelDistiller):
         return (learned + one_hot(samples, probabilities)) / 2
 
     def configure_optimizer(self) -> torch.optim.Optimizer:
-        """Adam that treats each row as a parameter of its own."""
+        """Adam that treats each row as a separate parameter."""
         self.optimizer = RowAdam([self.rows], self.lr)
         return self.optimizer
 
     def reset_slots(self, slots: Tensor) -> None:
-        """Start the rows of these slots anew."""
+        """Reset the rows of these slots."""
         with torch.no_grad():
             self.rows[moved(slots, self.rows.device)] = 0
         self.optimizer.reset_rows(slots)
 
 
 class RowAdam(torch.optim.Optimizer):
-    """Adam (https://arxiv.org/abs/1412.6980) whose rows step only when they have a gradient.
+    """Adam (https://arxiv.org/abs/1412.6980) that steps only the rows with a gradient.
 
-    Plain Adam would go on moving rows that are not in the batch, by their momentum.
+    Plain Adam would also move rows that are not in the batch, by their momentum.
 
     Args:
         params: Matrices.
@@ -88,7 +83,7 @@ class RowAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Move the rows that have a gradient."""
+        """Step the rows with a gradient."""
         for group in self.param_groups:
             first, second = group["betas"]
             for rows in group["params"]:
@@ -104,7 +99,7 @@ class RowAdam(torch.optim.Optimizer):
                 rows.sub_(torch.where(is_moved, group["lr"] * mean / root, 0))
 
     def reset_rows(self, rows: Tensor) -> None:
-        """Start the moments of these rows anew."""
+        """Reset the moments of these rows."""
         for state in self.state.values():
             for moment in state.values():
                 moment[moved(rows, moment.device)] = 0

@@ -1,9 +1,8 @@
-"""Labels that were measured against Data-Distill-Net's and not kept, so that their lines in ``measured.csv`` repeat.
+"""Alternatives to Data-Distill-Net that were measured and not adopted; their rows in ``measured.csv`` can be repeated.
 
-Each is an override of a few lines, and an example of how to try one's own:
-``ddn fit ... --model.distiller ddn_lightning.distill.other_readings.WithinMixture``. *Readings* are what the paper's
-text allows; *variants* go beyond it, and ask whether a learned label can earn its cost once BatchNorm's statistics are
-those of the memory.
+Each overrides a few lines and is run by its import path:
+``ddn fit ... --model.distiller ddn_lightning.distill.other_readings.WithinMixture``. *Readings* are other
+interpretations of the paper; *variants* go beyond it.
 """
 
 from typing import Any
@@ -22,7 +21,7 @@ from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 
 class WithinMixture(DataDistillNet):
-    """Reading: G is trained as the part of Eq. 8 that it is, on the labels that the classifier gets."""
+    """Reading: G is trained as a part of Eq. 8, on the same labels as the classifier."""
 
     def labels_to_learn(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by Eq. 8."""
@@ -30,10 +29,10 @@ class WithinMixture(DataDistillNet):
 
 
 class OwnPrediction(LabelDistiller):
-    """Half hard label, half the network's own prediction among the classes of earlier tasks: nothing is learned."""
+    """Half hard label, half the network's prediction among the classes of earlier tasks; not learned."""
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
-        """What the network thinks already, with the new classes left out; the hard label where nothing is left."""
+        """Predictions restricted to old classes; the hard label where their probability is zero."""
         hard = one_hot(samples, probabilities)
         old = probabilities * self.is_old_class
         total = old.sum(dim=1, keepdim=True)
@@ -41,16 +40,16 @@ class OwnPrediction(LabelDistiller):
 
 
 class MovingNetwork(FrozenNetwork):
-    """Forward passes that move the module's own running statistics."""
+    """Forward passes that update the module's running statistics."""
 
     def __call__(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """Outputs with these parameters instead of the module's."""
+        """Outputs with the given parameters."""
         outputs: Tensor = functional_call(self.module, dict(parameters), (inputs,))
         return outputs
 
 
 class MovedByLookAhead(DataDistillNet):
-    """Reading: the look-ahead goes through the network itself, and so moves BatchNorm's running statistics."""
+    """Reading: the look-ahead uses the network itself and so updates BatchNorm's running statistics."""
 
     def frozen(self, network: nn.Module) -> FrozenNetwork:
         """The network with its own buffers."""
@@ -58,15 +57,15 @@ class MovedByLookAhead(DataDistillNet):
 
 
 class OneOuterBatch(DataDistillNet):
-    """Variant: the outer loss forwards the incoming batch and the draw from memory together, as a test does."""
+    """Variant: the outer loss forwards the incoming batch and the draw from memory in one batch."""
 
     def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
-        """All parts as one."""
+        """All parts in one batch."""
         return [concatenate(super().outer_batch(method, current))]
 
 
 class CalibratedNetwork(FrozenNetwork):
-    """Losses with BatchNorm statistics of the last part, the draw from memory, in evaluation mode."""
+    """Losses in evaluation mode, with BatchNorm statistics of the last part, the draw from memory."""
 
     def losses(self, parts: list[Samples]) -> list[LossOfParameters]:  # type: ignore[override]
         """The mean cross-entropy of each part, normalised by the last."""
@@ -84,51 +83,51 @@ class CalibratedNetwork(FrozenNetwork):
 
 
 class CalibratedOuter(DataDistillNet):
-    """Variant: the outer loss is normalised by memory's statistics, as a calibrated test is."""
+    """Variant: the outer loss uses the memory's BatchNorm statistics, as a calibrated evaluation does."""
 
     def frozen(self, network: nn.Module) -> FrozenNetwork:
-        """The network whose outer loss is calibrated."""
+        """The network with a calibrated outer loss."""
         return CalibratedNetwork(network)
 
 
 class DisjointHalves(DataDistillNet):
-    """Variant: the virtual step sees the even slots of memory, and the outer loss the odd ones."""
+    """Variant: the virtual step uses the even slots of the memory, the outer loss the odd ones."""
 
     def inner_batch(self, method: Learner) -> Samples | None:
         """A draw from the even slots."""
-        return _drawn_from_half(method, 0)
+        return _draw_half(method, 0)
 
     def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
         """The incoming batch and, from the second task on, a draw from the odd slots."""
-        memory = _drawn_from_half(method, 1) if method.task else None
+        memory = _draw_half(method, 1) if method.task else None
         return [current] if memory is None else [current, memory]
 
 
 class UnseenOuter(DataDistillNet):
-    """Variant: G learns before the classifier's step, so that the outer loss is on a batch not yet trained on."""
+    """Variant: G learns before the classifier's step, with an outer loss on a batch not yet trained on."""
 
     def before_step(self, method: Learner, current: Samples) -> None:
-        """The update, with what comes next."""
+        """Update G on the incoming batch."""
         super().update(method, current)
 
     def update(self, method: Learner, current: Samples) -> None:
-        """Nothing: the batch has been trained on."""
+        """Do nothing: :meth:`before_step` has updated G."""
 
 
 class SeesHardLabel(DataDistillNet):
-    """Variant: G sees the hard label beside the prediction."""
+    """Variant: G also gets the hard label as input."""
 
     def build_net(self, num_classes: int) -> nn.Sequential:
-        """G: from a prediction and a hard label to the logits of a label."""
+        """G: from predictions and hard labels to the logits of labels."""
         return multilayer_perceptron(2 * num_classes, self.hidden_dim, num_classes)
 
     def generated(self, net: nn.Module, samples: Samples, probabilities: Tensor) -> Tensor:
-        """What G makes of both."""
+        """The output of G for predictions and hard labels."""
         return super().generated(net, samples, torch.cat([probabilities, one_hot(samples, probabilities)], dim=1))
 
 
 class FreeShare(DataDistillNet):
-    """Variant: G also says how much of each label is its own, between nothing and all, instead of one half."""
+    """Variant: G also learns its share of each label, between 0 and 1, instead of one half."""
 
     def build_net(self, num_classes: int) -> nn.Sequential:
         """G, with one more output: the logit of its share."""
@@ -142,28 +141,28 @@ class FreeShare(DataDistillNet):
         return labels
 
     def completed(self, labels: Tensor, samples: Samples) -> Tensor:
-        """Nothing is to be added."""
+        """The labels, which contain the hard part already."""
         return labels
 
 
 class NoExtraPass(DataDistillNet):
-    """Variant: ``lookahead="step"`` of the last layer, on the draw that the classifier rehearses anyway.
+    """Variant: ``lookahead="step"`` of the last layer, on the draw that the classifier replays anyway.
 
-    The outer gradient is the classifier's own, and the inner batch with its features is left over from the step: the
-    labels are learned without any forward pass of the network. ``lookahead`` and ``outer`` have no effect.
+    Uses the classifier's gradient as the outer gradient, and the inner batch and features of its step: labels are
+    learned without any forward pass of the network. ``lookahead`` and ``outer`` have no effect.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._features = torch.empty(0)  # the last that went into the head
+        self._features = torch.empty(0)  # the last inputs of the head
         self._rehearsed: tuple[Samples, Tensor, Tensor] | None = None  # samples, their logits and features
 
     def begin_fit(self, method: Learner) -> None:
-        """Look at what goes into the head from now on."""
+        """Record the inputs of the head."""
         super().begin_fit(method)
-        method.head.register_forward_pre_hook(self._look_at)
+        method.head.register_forward_pre_hook(self._record_features)
 
-    def _look_at(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def _record_features(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._features = inputs[0].detach()
 
     def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
@@ -171,22 +170,22 @@ class NoExtraPass(DataDistillNet):
         return super()._soft_loss(samples, logits)
 
     def inner_batch(self, method: Learner) -> Samples | None:
-        """What the classifier has just rehearsed with soft labels."""
+        """The samples that the classifier has just replayed with soft labels."""
         return None if self._rehearsed is None else self._rehearsed[0]
 
     def outer_batch(self, method: Learner, current: Samples) -> list[Samples]:
-        """The incoming batch, which nothing is computed on except for logging."""
+        """The incoming batch, used for logging only."""
         return [current]
 
     def _look_ahead(self, method: Learner, inner: Samples, outer: list[Samples]) -> LookAhead:
         assert self._rehearsed is not None
         _, logits, features = self._rehearsed
         self._rehearsed = None
-        along = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in method.head.named_parameters()}
-        return LookAhead(logits, functional_call(method.head, along, (features,)))
+        gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in method.head.named_parameters()}
+        return LookAhead(logits, functional_call(method.head, gradient, (features,)))
 
 
-def _drawn_from_half(method: Learner, half: int) -> Samples | None:
+def _draw_half(method: Learner, half: int) -> Samples | None:
     generator = method.streams[DRAWS]
     slots = method.memory.slots[half::2]
     chosen = slots[torch.randperm(len(slots), generator=generator)[: method.replay_batch_size]]

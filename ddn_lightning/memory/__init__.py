@@ -1,4 +1,4 @@
-"""What is kept of the past."""
+"""Memories: samples of earlier tasks for replay."""
 
 from ddn_lightning.memory.class_balanced_reservoir import ClassBalancedReservoir
 from ddn_lightning.memory.exemplar_set import ExemplarSet

@@ -1,4 +1,4 @@
-"""Class-balanced reservoir: equally many samples of each class, each a uniform sample of its class."""
+"""Class-balanced reservoir: equally many samples of each class, uniformly chosen within the class."""
 
 import torch
 from torch import Tensor
@@ -10,11 +10,11 @@ from ddn_lightning.samples import Samples
 
 
 class ClassBalancedReservoir(SlotBuffer):
-    """Keeps the classes in balance, however often each comes (as CBRS, Chrysakis and Moens, ICML 2020, does).
+    """Balances the classes, however frequent each is (as CBRS, Chrysakis and Moens, ICML 2020).
 
-    Every sample draws a key once. The memory holds the smallest keys of each class: first the smallest of every class,
-    then the second of every class, and so on until it is full. A class's room never grows, so what it holds is always a
-    uniform sample of all that was offered of it. Classes with fewer samples than their share leave the rest to others.
+    Each sample gets a random key. The memory keeps the samples with the smallest keys of each class: first the smallest
+    of every class, then the second smallest, and so on until it is full. The share of a class never grows, so its
+    samples are always uniform over all that were offered. Classes smaller than their share leave the rest to others.
 
     Args:
         buffer_size: Number of slots; by default the method's ``buffer_size``.
@@ -29,21 +29,21 @@ class ClassBalancedReservoir(SlotBuffer):
     """
 
     def clear(self) -> None:
-        """Forget all samples and their keys."""
+        """Remove all samples and keys."""
         super().clear()
         self.policy = {"keys": torch.zeros(self.buffer_size, dtype=torch.float64)}
 
     def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
-        """Slots that are free, or whose samples are no longer among the first of their classes."""
+        """Slots that are free, or whose samples are no longer among the smallest keys."""
         keys = torch.rand(len(samples), generator=self.generator, dtype=torch.float64)
         held, stored = self.slots, self.policy["keys"]
         labels = torch.cat([self.labels.cpu(), samples.labels.cpu()])
         all_keys = torch.cat([stored[held], keys])
         order = all_keys.argsort()
-        place = torch.empty_like(order)
-        place[order] = rank_in_class(labels[order])  # 0 for the smallest key of a class
+        rank = torch.empty_like(order)
+        rank[order] = rank_in_class(labels[order])  # 0 for the smallest key of a class
         is_kept = torch.zeros(len(labels), dtype=torch.bool)
-        is_kept[(place + all_keys).argsort()[: self.buffer_size]] = True  # keys are below 1: they decide between equals
+        is_kept[(rank + all_keys).argsort()[: self.buffer_size]] = True  # keys are below 1: they break ties in rank
         is_free = torch.ones(self.buffer_size, dtype=torch.bool)
         is_free[held[is_kept[: len(held)]]] = False
         slots = torch.full((len(samples),), -1)

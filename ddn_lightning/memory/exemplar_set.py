@@ -1,4 +1,4 @@
-"""Exemplar memory: equally many samples of each class, the best first, chosen at a task's end."""
+"""Exemplar memory: equally many samples of each class, in order of preference, chosen at a task's end."""
 
 from typing import Any
 
@@ -11,15 +11,14 @@ from ddn_lightning.samples import Samples, concatenate
 
 
 class ExemplarSet(nn.Module):
-    """Keeps the first ``buffer_size // classes`` samples of every class, in the order in which they were ranked.
+    """Keeps the first ``buffer_size // classes`` samples of each class, in their ranking.
 
-    The exemplar set of iCaRL (https://arxiv.org/abs/1611.07725). As classes come, every class shrinks to its new share;
-    since the ranking is kept, what remains is what would have been chosen for the smaller share. The samples stay on
-    the host, like the data that they are merged with, and are part of the method's weights: they come back from
-    checkpoints and forked processes.
+    The exemplar set of iCaRL (https://arxiv.org/abs/1611.07725). New classes shrink the share of the old ones, which
+    drop their last-ranked samples. The samples stay on the host, like the data that they are merged with, and are part
+    of the state dict, so that checkpoints and forked processes return them.
 
     Args:
-        buffer_size: Samples of all classes together.
+        buffer_size: Number of samples over all classes.
 
     Example:
         >>> exemplars = ExemplarSet(buffer_size=5)
@@ -38,32 +37,32 @@ class ExemplarSet(nn.Module):
     def __len__(self) -> int:
         return 0 if self._samples is None else len(self._samples)
 
-    def __getitem__(self, places: Tensor) -> Samples:
-        return self.samples[places]
+    def __getitem__(self, slots: Tensor) -> Samples:
+        return self.samples[slots]
 
     @property
     def slots(self) -> Tensor:
-        """The places of all exemplars."""
+        """The indices of all exemplars."""
         return torch.arange(len(self))
 
     @property
     def labels(self) -> Tensor:
-        """Their classes."""
+        """Classes of the exemplars."""
         return self.samples.labels
 
     @property
     def samples(self) -> Samples:
-        """All exemplars, class by class, each class's best first."""
+        """All exemplars, ordered by class and rank."""
         if self._samples is None:
             raise ValueError("there are no exemplars before the first task has ended")
         return self._samples
 
     def store(self, ranked: Samples, num_classes: int) -> None:
-        """Take in samples of new classes and shrink the old ones.
+        """Add samples of new classes and shrink the old ones.
 
         Args:
             ranked: Samples of new classes, those of each class in order of preference.
-            num_classes: Number of classes to share the memory, old and new.
+            num_classes: Number of old and new classes.
         """
         share = self.buffer_size // num_classes
         offered = ranked if self._samples is None else concatenate([self._samples, ranked])
@@ -74,7 +73,7 @@ class ExemplarSet(nn.Module):
         self._samples = kept if len(kept) else None
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Remove all exemplars."""
         self._samples = None
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -85,7 +84,7 @@ class ExemplarSet(nn.Module):
         return {"buffer_size": self.buffer_size, "contents": held}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take over a saved set of the same size."""
+        """Restore a set of the same size."""
         checks.mapping("exemplars", state, ("buffer_size", "contents"))
         if state["buffer_size"] != self.buffer_size:
             raise ConfigurationError(
@@ -95,7 +94,7 @@ class ExemplarSet(nn.Module):
         self._samples = self._checked(contents) if contents else None
 
     def _checked(self, contents: dict[str, Any]) -> Samples:
-        """Images, labels and perhaps tasks, as many of each, and no more than there is room for."""
+        """Check the number, type and range of images, labels and tasks."""
         checks.mapping("exemplars/contents", contents, ("images", "labels"))
         labels = checks.tensor("exemplars/contents/labels", contents["labels"], torch.int64, (None,), least=0).cpu()
         checks.integer("exemplars/number of labels", len(labels), 1, self.buffer_size)
@@ -109,40 +108,39 @@ class ExemplarSet(nn.Module):
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
-    """How many samples of its own class stand before each sample.
+    """Number of samples of the same class before each sample.
 
     >>> rank_in_class(torch.tensor([7, 2, 7, 7, 2]))
     tensor([0, 0, 1, 2, 1])
     """
     order = labels.argsort(stable=True)
     by_class = labels[order]
+    first = torch.searchsorted(by_class, by_class)  # index of the first sample of the class
     ranks = torch.empty_like(labels)
-    ranks[order] = torch.arange(len(labels), device=labels.device) - torch.searchsorted(
-        by_class, by_class
-    )  # less the place of the first
+    ranks[order] = torch.arange(len(labels), device=labels.device) - first
     return ranks
 
 
 @torch.no_grad()
 def herding(features: Tensor, number: int) -> Tensor:
-    """Choose samples of one class whose mean is near the mean of all, one after another (Algorithm 4 of iCaRL).
+    """Greedily choose samples of one class whose mean approximates the mean of all (Algorithm 4 of iCaRL).
 
-    The next is always the one that brings the mean of those chosen nearest to the mean of all, so that every beginning
-    of the order is a good choice too. Expanding the squared distance leaves one matrix-vector product per choice.
+    Each choice brings the mean of the chosen samples nearest to the mean of all, so every prefix of the order is a good
+    choice too. Expanding the squared distance leaves one matrix-vector product per choice.
 
     Args:
         features: Features of all samples (samples, feature_dim).
-        number: How many to choose; fewer if there are not as many.
+        number: Number to choose; fewer if there are not as many.
 
     Returns:
-        Indices of the samples, the best first.
+        Indices of the samples in order of preference.
     """
-    features = features.double().cpu()  # the expansion cancels, and a tie broken otherwise would be another memory
+    features = features.double().cpu()  # the expansion cancels digits, and rounding would decide between samples
     mean = features.mean(dim=0)
     squares = features.square().sum(dim=1)
     is_chosen = torch.zeros(len(features), dtype=torch.bool)
     chosen: list[int] = []
-    missing = torch.zeros_like(mean)  # what the sum of those chosen lacks to be as many times the mean
+    missing = torch.zeros_like(mean)  # number of chosen samples times the mean, minus their sum
     for _ in range(min(number, len(features))):
         missing += mean
         cost = squares - 2 * features @ missing

@@ -1,4 +1,4 @@
-"""Low-rank memory: synthetic images, each a product of two thin matrices per channel, matched to what comes by."""
+"""Low-rank memory: synthetic images, each channel a product of two thin matrices, matched to incoming batches."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,33 +19,33 @@ from ddn_lightning.memory.exemplar_set import rank_in_class
 from ddn_lightning.memory.memory import Memory, MemoryHost
 from ddn_lightning.samples import Samples
 
-MEAN, DEVIATION = 127.5, 64.0  # grey levels, with which pixels are standardised: near enough for any data
+MEAN, DEVIATION = 127.5, 64.0  # grey levels that standardise pixels, roughly, for any data
 FACTORS = ("left", "right")
-HOST_FIELDS = ("labels", "tasks")  # they select, which happens on the host
-EPSILON = 1e-12  # for images that no gradient reaches
+HOST_FIELDS = ("labels", "tasks")  # used to select slots on the host
+EPSILON = 1e-12  # for images without a gradient
 
 
 class LowRankMemory(Memory):
-    """Learns images of low rank whose features have the mean of those offered, class by class.
+    """Learns low-rank images whose mean features match those of the incoming samples, class by class.
 
-    Each channel of an image is a product of a (height, rank) and a (rank, width) matrix, so that one image's worth of
-    numbers holds ``height * width / (rank * (height + width))`` images: 8 of 32 x 32 at rank 2. Numbers are counted, as
-    in the literature, though a factor's take four bytes and a pixel's one; nor is the momentum counted.
+    Each channel of an image is a product of a (height, rank) and a (rank, width) matrix, so the numbers of one full
+    image store ``height * width / (rank * (height + width))`` images: 8 of 32 x 32 at rank 2. As in the literature,
+    size is counted in numbers, although a factor takes four bytes and a pixel one, and momentum is not counted.
 
-    All classes met share the memory equally. Images of a new class begin as noise; from then on each batch offered is
-    matched, as far as the task's budget of steps goes, by the images of its classes.
+    All classes seen share the memory equally. Images of a new class start as noise. Each incoming batch is matched by
+    the images of its classes, within a budget of steps per task.
 
     Args:
-        buffer_size: Room in images, by default the method's ``buffer_size``; see above for how many there are.
-        seed: Seed of everything random.
+        buffer_size: Size in full images, by default the method's ``buffer_size``.
+        seed: Random seed.
         rank: Rank of each channel.
-        matching_steps: Matching steps per task at most.
-        matching_steps_per_batch: Matching steps on each batch that is offered.
-        matching_lr: How far a step moves a factor, in root mean square: gradients are scaled to length one, as their
-            own length goes with the number of features and with one over the number of images.
-        matching_momentum: Its momentum.
+        matching_steps: Maximum number of matching steps per task.
+        matching_steps_per_batch: Matching steps on each incoming batch.
+        matching_lr: Root mean square of a step of a factor. Gradients are normalised, since their norm depends on the
+            number of features and of images.
+        matching_momentum: Momentum of the steps.
         matching_width: Channels of the random networks.
-        matching_batch_size: Images that take part in a step at most.
+        matching_batch_size: Maximum number of images per step.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LowRankMemory(Memory):
         self.clear()
 
     def clear(self) -> None:
-        """Forget all images, and the steps taken in the current task."""
+        """Remove all images and reset the step count."""
         self.task, self.steps_taken = -1, 0
         self._fields: dict[str, Tensor] = {}
 
@@ -101,18 +101,18 @@ class LowRankMemory(Memory):
 
     @property
     def image_units(self) -> float:
-        """How many images' worth of numbers the factors are."""
+        """Size of the factors, in full images."""
         if not len(self):
             return 0.0
         height, width = self._fields["left"].shape[2], self._fields["right"].shape[3]
         return len(self) * self.rank * (height + width) / (height * width)
 
     def images_per_class(self, shape: Sequence[int], num_classes: int) -> int:
-        """How many images of each class there is room for; none is an error.
+        """Number of images per class; raises if there is no room for one.
 
         Args:
-            shape: Shape of an image, which ends with its height and width.
-            num_classes: Number of classes to share the memory.
+            shape: Shape of an image, ending with height and width.
+            num_classes: Number of classes that share the memory.
         """
         height, width = shape[-2:]
         number = self.buffer_size * height * width // (num_classes * self.rank * (height + width))
@@ -124,7 +124,7 @@ class LowRankMemory(Memory):
         return number
 
     def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
-        """Make room for classes not met before, and take matching steps. No slot changes its class."""
+        """Make room for new classes and take matching steps. Returns no slots, since stored images are only updated."""
         assert samples.tasks is not None
         labels = samples.labels.cpu()
         self._register_classes(samples, labels)
@@ -138,18 +138,18 @@ class LowRankMemory(Memory):
         return torch.empty(0, dtype=torch.long)
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
-        """The slots of these tasks."""
+        """The slots with images of these tasks."""
         if not self._fields:
             return torch.empty(0, dtype=torch.long)
         return torch.isin(self._fields["tasks"], torch.tensor(list(tasks))).nonzero().squeeze(1)
 
     def to(self, device: torch.device) -> None:
-        """Move the factors."""
+        """Move the factors to a device."""
         for name, field in self._fields.items():
             self._fields[name] = field.cpu() if name in HOST_FIELDS else field.to(device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Factors, their momentum, and where in the task's budget we are."""
+        """Factors, momentum and step count."""
         return {
             "buffer_size": self.buffer_size,
             "rank": self.rank,
@@ -160,7 +160,7 @@ class LowRankMemory(Memory):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved memory of the same size and rank."""
+        """Restore a memory of the same size and rank."""
         names = ("buffer_size", "rank", "task", "steps_taken", "generator", "contents")
         checks.mapping("memory", state, names)
         for name, own in (("buffer_size", self.buffer_size), ("rank", self.rank)):
@@ -170,19 +170,19 @@ class LowRankMemory(Memory):
         steps_taken = checks.integer("memory/steps_taken", state["steps_taken"], most=self.matching_steps)
         contents = checks.mapping("memory/contents", state["contents"])
         held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
-        if len(set(held)) != (task >= 0):  # as many of everything, once there was a task
+        if len(set(held)) != (task >= 0):  # all fields are equally long, and empty before the first task
             raise ConfigurationError(f"the checkpoint's memory of {task + 1} tasks holds {held} images")
         if contents:
             self._check_contents(contents)
             if not (contents["tasks"] == task).any():
-                checks.refuse("memory/task", f"one of {contents['tasks'].unique().tolist()}, of what it holds", task)
+                checks.refuse("memory/task", f"one of the stored tasks {contents['tasks'].unique().tolist()}", task)
         generator = checks.generator_state("memory/generator", state["generator"])
         self.task, self.steps_taken = task, steps_taken
         self.generator.set_state(generator.get_state())
         self._fields = dict(contents)
 
     def _check_contents(self, contents: dict[str, Any]) -> None:
-        """Factors of images all alike, each with its momentum."""
+        """Check the shapes and types of factors, momentum, labels and tasks."""
         part = "memory/contents"
         checks.mapping(part, contents, ("left", "right", "left_momentum", "right_momentum", "labels", "tasks"))
         left = checks.tensor(f"{part}/left", contents["left"], None, (None, None, None, self.rank))
@@ -193,7 +193,7 @@ class LowRankMemory(Memory):
             checks.tensor(f"{part}/{name}", contents[name], torch.int64, left.shape[:1], least=0)
 
     def _register_classes(self, samples: Samples, labels: Tensor) -> None:
-        """Share the memory among all classes, those of a batch included."""
+        """Divide the memory among all classes, including those of a batch."""
         assert samples.tasks is not None
         known = self.labels
         new = torch.unique(labels[~torch.isin(labels, known)])
@@ -229,7 +229,7 @@ class LowRankMemory(Memory):
 
     @torch.enable_grad()
     def _match(self, real: Tensor, labels: Tensor) -> Tensor:
-        """One step of SGD on the distance between mean features; returns the loss, not finite if a factor is not."""
+        """One SGD step on the distance between mean features; the returned loss is not finite if a factor is not."""
         eligible = torch.isin(self.labels, labels).nonzero().squeeze(1)
         chosen = eligible[torch.randperm(len(eligible), generator=self.generator)[: self.matching_batch_size]]
         slots = moved(chosen, self._device)
@@ -245,6 +245,6 @@ class LowRankMemory(Memory):
             take_from_first_rank([step])
             self._fields[f"{name}_momentum"][slots] = step
             self._fields[name][slots] -= self.matching_lr * step
-        # bytes show no nan: images of factors that are none would be trained on without a word
+        # NaN factors would be hidden by the conversion to bytes: make the loss NaN, too
         largest = [self._fields[name].abs().amax() for name in FACTORS]
         return loss.detach() + 0 * torch.stack(largest).amax()

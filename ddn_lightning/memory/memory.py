@@ -1,4 +1,4 @@
-"""What a method expects of its memory."""
+"""The base class of memories."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -14,30 +14,30 @@ from ddn_lightning.samples import Samples
 
 
 class MemoryHost(Protocol):
-    """What a memory may ask of the method that offers it samples."""
+    """What a memory may use of its method."""
 
     num_classes: int
 
     @property
     def network(self) -> nn.Module:
-        """From images to logits."""
+        """Backbone and head, from images to logits."""
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Stored images as the network takes them, not augmented."""
+        """Stored images as network inputs, not augmented."""
 
 
 class Memory(ABC):
-    """Slots that are filled from a stream and drawn from.
+    """Slots that are filled from a stream of samples and drawn from.
 
-    Every rank has a memory of its own and does the same with it, by a generator on the host: all are equal.
+    Every rank has the same memory: all ranks add the same samples and draw from equal generators on the host.
 
     Args:
-        buffer_size: Images that there is room for; by default as many as the method's ``buffer_size`` says.
-        seed: Seed of the generator. A method sets its own at the start of a fit.
+        buffer_size: Number of images; by default the method's ``buffer_size``.
+        seed: Seed of the generator; replaced by the method at the start of a fit.
     """
 
-    learning_rates: Mapping[str, float] = MappingProxyType({})  # by option, where images are learned
-    loss: Tensor | None = None  # of the batch offered last, where images are learned
+    learning_rates: Mapping[str, float] = MappingProxyType({})  # by option, for memories that learn images
+    loss: Tensor | None = None  # on the last added batch, for memories that learn images
 
     def __init__(self, buffer_size: int | None = None, seed: int = 0) -> None:
         if buffer_size is not None:
@@ -46,7 +46,7 @@ class Memory(ABC):
         self.seed = seed
 
     def reset(self, buffer_size: int, seed: int) -> None:
-        """Begin anew, empty."""
+        """Clear the memory and set its size and seed."""
         check_positive(buffer_size=buffer_size)
         self.buffer_size, self.seed = buffer_size, seed
         vars(self).pop("generator", None)
@@ -54,11 +54,11 @@ class Memory(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget all samples."""
+        """Remove all samples."""
 
     @cached_property
     def generator(self) -> torch.Generator:
-        """The memory's own, made when first used: a generator cannot be handed to a spawned process."""
+        """The random generator, created on first use: generators cannot be pickled for spawned processes."""
         return torch.Generator().manual_seed(self.seed)
 
     @abstractmethod
@@ -73,47 +73,47 @@ class Memory(ABC):
     @property
     @abstractmethod
     def labels(self) -> Tensor:
-        """Classes of what the filled slots hold, in their order."""
+        """Classes of the stored samples, in the order of :attr:`slots`."""
 
     @abstractmethod
     def __getitem__(self, slots: Tensor) -> Samples:
-        """What the slots hold, with the slots noted down."""
+        """The samples in these slots, with their slots."""
 
     @abstractmethod
     def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
-        """Offer a batch.
+        """Offer a batch, of which the memory stores all, some or no samples.
 
         Args:
             samples: The batch over all ranks, not augmented.
-            host: The method, right after its step on the batch, for memories whose choice depends on it.
+            host: The method right after its step on the batch, for memories that select by its network.
 
         Returns:
-            The slots that hold another sample now, on the host.
+            The slots with new samples, on the host.
         """
 
     @abstractmethod
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
-        """The filled slots that hold samples of these tasks, ascending and on the host."""
+        """The slots with samples of these tasks, ascending and on the host."""
 
     @abstractmethod
     def to(self, device: torch.device) -> None:
-        """Move the contents, as after loading a checkpoint."""
+        """Move the samples to a device, after loading a checkpoint."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on as if never stopped; loads with ``weights_only=True``."""
+        """The full state for an exact resume; loads with ``weights_only=True``."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved memory of the same size."""
+        """Restore a memory of the same size."""
 
     def draw(self, size: int, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """Choose filled slots uniformly without replacement.
+        """Draw filled slots uniformly without replacement.
 
         Args:
-            size: How many; fewer are drawn if there are not as many.
-            tasks: Choose only among the classes of these tasks: those before the current one are the *old memory*.
-            generator: Used instead of the memory's own, so that the draw leaves later ones as they would have been.
+            size: Number of slots; fewer if there are not as many.
+            tasks: Draw only from these tasks; those before the current one are the *old memory*.
+            generator: Used instead of the memory's own, whose later draws then do not shift.
         """
         generator = self.generator if generator is None else generator
         eligible = self.slots if tasks is None else self.slots_of(tasks)

@@ -1,4 +1,4 @@
-"""Reservoir memory: a uniform sample of everything seen so far, in a fixed number of slots."""
+"""Reservoir memory: a uniform sample of all samples seen so far."""
 
 import torch
 from torch import Tensor
@@ -26,9 +26,9 @@ class ReservoirBuffer(SlotBuffer):
     """
 
     def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
-        """The next free slots; then, for the n-th sample of the stream, one of n places, of which M are slots."""
-        turn = torch.arange(self.seen, self.seen + len(samples))  # how many samples were offered before each
-        free = min(max(self.buffer_size - self.seen, 0), len(samples))  # so many find a slot that is empty
+        """Free slots first; then, for the n-th sample of the stream, a uniform number below n, if that is a slot."""
+        turn = torch.arange(self.seen, self.seen + len(samples))  # number of samples before each
+        free = min(max(self.buffer_size - self.seen, 0), len(samples))  # number of samples that get a free slot
         chance = torch.rand(len(samples) - free, generator=self.generator, dtype=torch.float64)
-        slots = torch.cat([turn[:free], (chance * (turn[free:] + 1)).long()])  # uniform in 0 ... turn, both included
+        slots = torch.cat([turn[:free], (chance * (turn[free:] + 1)).long()])  # uniform in 0 ... turn, inclusive
         return slots.where(slots < self.buffer_size, -1)

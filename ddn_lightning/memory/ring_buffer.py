@@ -11,12 +11,12 @@ from ddn_lightning.samples import Samples
 
 
 class RingBuffer(SlotBuffer):
-    """Gives every class of the sequence the same room from the start, filled round and round (arXiv 1902.10486).
+    """One ring of equal size for each class of the sequence (https://arxiv.org/abs/1902.10486).
 
     Args:
         buffer_size: Number of slots; by default the method's ``buffer_size``.
         seed: Seed of the generator behind :meth:`draw`.
-        num_classes: Classes that share the slots; by default those of the method's sequence.
+        num_classes: Number of classes that share the slots; by default the method's ``num_classes``.
     """
 
     def __init__(self, buffer_size: int | None = None, seed: int = 0, num_classes: int | None = None) -> None:
@@ -24,12 +24,12 @@ class RingBuffer(SlotBuffer):
         super().__init__(buffer_size, seed)
 
     def clear(self) -> None:
-        """Forget all samples, and how many came of each class."""
+        """Remove all samples and counts."""
         super().clear()
-        self.policy = {"offered": torch.zeros(self.buffer_size, dtype=torch.long)}  # at most a class per slot
+        self.policy = {"offered": torch.zeros(self.buffer_size, dtype=torch.long)}  # at most one class per slot
 
     def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
-        """The slot of a class's oldest sample for its next one."""
+        """The slot of the oldest sample of the same class."""
         num_classes = self.num_classes if host is None or self.num_classes else host.num_classes
         if not num_classes or (room := self.buffer_size // num_classes) < 1:
             classes = "an unknown number of" if num_classes is None else num_classes

@@ -1,4 +1,4 @@
-"""Slots that hold samples as they came, whatever the policy that fills them."""
+"""A memory that stores samples unchanged; subclasses decide which."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.memory import Memory, MemoryHost
 from ddn_lightning.samples import Samples
 
-HOST_FIELDS = ("tasks",)  # only ever used to select slots, which happens on the host
+HOST_FIELDS = ("tasks",)  # used to select slots on the host
 
 
 class SlotBuffer(Memory):
-    """Stores whole samples. A policy, such as :class:`ReservoirBuffer`, says which slot each sample goes to.
+    """Stores samples unchanged. A subclass, such as :class:`ReservoirBuffer`, chooses the slot of each sample.
 
-    Images stay as they came (``uint8``, not augmented) on the device of the first batch. Slots are chosen on the host
-    by a generator of the buffer's own, so that a device never has to be waited for and every rank chooses alike.
+    Images are stored as ``uint8``, not augmented, on the device of the first batch. Slots are chosen on the host, so
+    that no device is synchronised and all ranks choose alike.
 
     Args:
         buffer_size: Number of slots; by default the method's ``buffer_size``.
@@ -33,15 +33,15 @@ class SlotBuffer(Memory):
 
     @abstractmethod
     def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
-        """A slot for each sample of a batch, in its order, on the host; -1 leaves a sample out.
+        """The slot of each sample of a batch, on the host; -1 to skip a sample.
 
-        Where several go to one slot, the last of them stays.
+        If several samples go to one slot, the last is stored.
         """
 
     def clear(self) -> None:
-        """Forget all samples."""
+        """Remove all samples."""
         self.seen = 0
-        self.policy: dict[str, Tensor] = {}  # what a policy remembers, on the host; saved with the samples
+        self.policy: dict[str, Tensor] = {}  # state of the subclass, on the host; saved with the samples
         self._filled = torch.empty(0, dtype=torch.long)
         self._fields: dict[str, Tensor] = {}
 
@@ -55,58 +55,58 @@ class SlotBuffer(Memory):
 
     @property
     def labels(self) -> Tensor:
-        """Classes of what the filled slots hold."""
+        """Classes of the stored samples."""
         return self[self.slots].labels if self._fields else torch.empty(0, dtype=torch.long)
 
     def __getitem__(self, slots: Tensor) -> Samples:
-        """What the slots hold, with the slots noted down."""
+        """The samples in these slots, with their slots."""
         on_device = moved(slots, self._device)
         found = {name: field[slots if name in HOST_FIELDS else on_device] for name, field in self._fields.items()}
         return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
 
     def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
-        """Offer a batch, in its order.
+        """Offer the samples of a batch in their order.
 
         Returns:
-            The slots that hold something new, ascending and on the host.
+            The slots with new samples, ascending and on the host.
         """
         slots = self.choose(samples, host)
         self.seen += len(samples)
         rows = (slots >= 0).nonzero().squeeze(1)
         slots, order = slots[rows].sort(stable=True)
         is_last_write = torch.ones_like(slots, dtype=torch.bool)
-        is_last_write[:-1] = slots[1:] != slots[:-1]  # writing a slot twice at once would be undefined
+        is_last_write[:-1] = slots[1:] != slots[:-1]  # duplicate indices in one write are undefined
         slots, rows = slots[is_last_write], rows[order][is_last_write]
         self._write(slots, rows, samples)
         self._filled = torch.unique(torch.cat([self._filled, slots]))
         return slots
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
-        """The filled slots that hold samples of these tasks, ascending."""
+        """The slots with samples of these tasks, ascending."""
         if "tasks" not in self._fields:
-            raise ValueError("draw(tasks=...) needs a buffer whose samples carry their task")
+            raise ValueError("tasks must be given with the stored samples to draw by task")
         is_eligible = torch.isin(self._fields["tasks"][self.slots], torch.tensor(list(tasks)))
         return self.slots[is_eligible]
 
     def overwrite_images(self, slots: Tensor, images: Tensor) -> None:
-        """Put other images into slots that are filled; everything else about them stays."""
+        """Replace the images in filled slots; labels, tasks and logits stay."""
         self._fields["images"][moved(slots, self._device)] = images
 
     def to(self, device: torch.device) -> None:
-        """Move the contents, as after loading a checkpoint."""
+        """Move the samples to a device, after loading a checkpoint."""
         for name, field in self._fields.items():
             if name not in HOST_FIELDS:
                 self._fields[name] = field.to(device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on as if never stopped; loads with ``weights_only=True``."""
+        """The full state for an exact resume; loads with ``weights_only=True``."""
         contents = {name: field[moved(self.slots, field.device)].cpu() for name, field in self._fields.items()}
         state = {"buffer_size": self.buffer_size, "seen": self.seen, "generator": self.generator.get_state()}
         own = {"slots": self.slots.clone(), "policy": {name: value.clone() for name, value in self.policy.items()}}
         return {**state, "contents": contents, **(own if self.policy else {})}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved buffer of the same size and policy."""
+        """Restore a memory of the same size and class."""
         own = ("slots", "policy") if self.policy else ()
         checks.mapping("memory", state, ("buffer_size", "seen", "generator", "contents", *own))
         if state["buffer_size"] != self.buffer_size:
@@ -140,17 +140,12 @@ class SlotBuffer(Memory):
         }
 
     def _write(self, slots: Tensor, rows: Tensor, samples: Samples) -> None:
-        incoming = {
-            "images": samples.images,
-            "labels": samples.labels,
-            "logits": samples.logits,
-            "tasks": samples.tasks,
-        }
-        given = {name: field for name, field in incoming.items() if field is not None}
+        fields = {name: getattr(samples, name) for name in ("images", "labels", "logits", "tasks")}
+        given = {name: field for name, field in fields.items() if field is not None}
         if not self._fields:
             self._fields = {name: f.new_zeros((self.buffer_size, *f.shape[1:])) for name, f in given.items()}
         if given.keys() != self._fields.keys():
-            raise ValueError(f"this buffer stores {sorted(self._fields)}, got samples with {sorted(given)}")
+            raise ValueError(f"this memory stores {sorted(self._fields)}, got samples with {sorted(given)}")
         self._widen_logits(given.get("logits"))
         slots_on_device, rows_on_device = (moved(index, self._device) for index in (slots, rows))
         for name, field in self._fields.items():
@@ -160,7 +155,7 @@ class SlotBuffer(Memory):
                 field[slots_on_device] = given[name][rows_on_device].to(field.dtype)
 
     def _widen_logits(self, incoming: Tensor | None) -> None:
-        """A run that is resumed in another precision brings logits of another type: keep the wider of both."""
+        """Convert the stored logits to the wider dtype, if a run was resumed in another precision."""
         if incoming is not None and incoming.dtype != self._fields["logits"].dtype:
             wider = torch.promote_types(incoming.dtype, self._fields["logits"].dtype)
             self._fields["logits"] = self._fields["logits"].to(wider)

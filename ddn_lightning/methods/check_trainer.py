@@ -1,7 +1,4 @@
-"""What a Trainer must not be told, because it would be ignored or give wrong results without a word.
-
-The same holds for a checkpoint to go on from.
-"""
+"""Checks of Trainer options and checkpoints that would silently be ignored or give wrong results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,23 +22,23 @@ from ddn_lightning.checkpoint.weights import check_optimizers
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 
-NO_ACCUMULATION = "each step is taken by hand, on one batch: raise batch_size instead"
-AVERAGES = "CLSER with evaluate=stable measures a moving average of the network"
+NO_ACCUMULATION = "manual optimization steps on each batch: raise batch_size instead"
+AVERAGES = "CLSER with evaluate=stable evaluates a moving average of the network"
 REFUSED: dict[type[Callback], str] = {
-    BatchSizeFinder: "it would try batch sizes on the first task only, and results depend on it: choose batch_size",
-    EarlyStopping: "it would end the whole sequence, with the tasks to come never learned: choose epochs_per_task",
+    BatchSizeFinder: "it would try batch sizes on the first task only: choose batch_size",
+    EarlyStopping: "it would end the whole sequence before the later tasks: choose epochs_per_task",
     GradientAccumulationScheduler: NO_ACCUMULATION,
-    LearningRateFinder: "it would train on the first task only and leave that in the weights: compare runs by their lr",
-    StochasticWeightAveraging: f"it replaces the weights after the last evaluation, unmeasured; {AVERAGES}",
-    WeightAveraging: f"it would average what is counted, such as the classes seen, with the weights; {AVERAGES}",
+    LearningRateFinder: "it would train on the first task and keep the weights: compare runs with different lr",
+    StochasticWeightAveraging: f"it replaces the weights after the last evaluation; {AVERAGES}",
+    WeightAveraging: f"it would also average counters such as the classes seen; {AVERAGES}",
 }
 
 
 def check_trainer(trainer: Trainer) -> None:
-    """Refuse what cannot work in a fit over a task sequence, before anything has changed; warn of what may mislead.
+    """Refuse options that cannot work with a task sequence, before anything has changed.
 
     Args:
-        trainer: The Trainer, with the user's callbacks and the data attached.
+        trainer: The Trainer, with the user's callbacks and the data module.
     """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
         for kind, reason in REFUSED.items():
@@ -49,18 +46,17 @@ def check_trainer(trainer: Trainer) -> None:
                 raise ConfigurationError(f"callbacks must not contain {type(callback).__name__}: {reason}")
         if isinstance(callback, ModelCheckpoint) and callback.monitor is not None and callback.save_top_k > 0:
             rank_zero_warn(
-                f"ModelCheckpoint(monitor={callback.monitor!r}) compares models that know different tasks, and may "
-                "keep that of task 1 as the best: leave out monitor to keep the last one"
+                f"ModelCheckpoint(monitor={callback.monitor!r}) compares models after different tasks and may keep "
+                "that of task 1 as the best: leave out monitor to keep the last one"
             )
     if trainer.precision == "16-mixed":
         raise ConfigurationError(
-            "precision must not be 16-mixed, which scales the loss: gradients taken by hand would not be scaled "
-            "back. Use bf16-mixed"
+            "precision must not be 16-mixed, which scales the loss: manual gradients are not unscaled. Use bf16-mixed"
         )
     if trainer.gradient_clip_val:
         raise ConfigurationError(
             f"gradient_clip_val must be left out, got {trainer.gradient_clip_val}: Lightning does not clip in manual "
-            f"optimization; the method does, by --model.gradient_clip_val {trainer.gradient_clip_val}"
+            f"optimization. Use --model.gradient_clip_val {trainer.gradient_clip_val}"
         )
     if trainer.accumulate_grad_batches != 1:
         raise ConfigurationError(
@@ -70,28 +66,28 @@ def check_trainer(trainer: Trainer) -> None:
     if every is not None and trainer.check_val_every_n_epoch not in (None, 1, every):
         raise ConfigurationError(
             f"check_val_every_n_epoch must be left out, got {trainer.check_val_every_n_epoch}: accuracy is measured at "
-            "task ends; evaluate_every_n_epochs of the data measures it within tasks too"
+            "the end of each task, and within tasks with evaluate_every_n_epochs of the data"
         )
 
 
-def check_schedule(trainer: Trainer, milestones_of_others: Sequence[int]) -> None:
-    """Refuse an optimizer that cannot be stepped by hand, and a schedule that would be ignored.
+def check_optimizer(trainer: Trainer, ignored_milestones: Sequence[int]) -> None:
+    """Refuse an optimizer that needs a closure or has no parameters, and milestones that would be ignored.
 
     Args:
         trainer: The Trainer, with the optimizers.
-        milestones_of_others: ``lr_milestones``, where the optimizer is the user's own.
+        ignored_milestones: ``lr_milestones``, if the user has given an optimizer or a scheduler.
     """
-    optimizer = trainer.optimizers[0]  # Lightning's stand-in for none has nothing to learn
+    optimizer = trainer.optimizers[0]  # Lightning's placeholder for none has no parameters
     is_learning = any(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"])
     if not is_learning or isinstance(optimizer, torch.optim.LBFGS):
-        found = type(optimizer).__name__ if is_learning else "none with parameters to learn"
+        found = type(optimizer).__name__ if is_learning else "none with trainable parameters"
         raise ConfigurationError(
-            f"configure_optimizers must return an optimizer that steps along one gradient, such as SGD, got {found}"
+            f"configure_optimizers must return an optimizer that steps without a closure, such as SGD, got {found}"
         )
-    if milestones_of_others:
+    if ignored_milestones:
         raise ConfigurationError(
-            "lr_milestones must be left out with one's own optimizer, lr_scheduler or configure_optimizers, whose "
-            f"learning rate is left as it is, got {tuple(milestones_of_others)}"
+            "lr_milestones must be left out with optimizer, lr_scheduler or an overridden configure_optimizers, got "
+            f"{tuple(ignored_milestones)}"
         )
 
 
@@ -103,26 +99,25 @@ def check_resumable(
     optimizers: object,
     needed: tuple[type[Callback], ...],
 ) -> None:
-    """Raise if a checkpoint lacks something, or has something implausible. Weights are checked already.
+    """Refuse to resume from a checkpoint that is incomplete or implausible. Weights have been checked before.
 
-    Lightning restores optimizers and loops only after it has told the loggers of the run, and does without what is not
-    there.
+    Lightning would restore optimizers and loops only after the loggers have started, and skip missing parts.
 
     Args:
         checkpoint: The checkpoint.
-        checkpoint_format: The format that it was saved in.
-        trainer: Who is to go on.
-        sequence: Its data.
-        optimizers: New ones, as the method configures them.
-        needed: Callbacks whose state must be there.
+        checkpoint_format: Its format.
+        trainer: The Trainer of the resumed run.
+        sequence: Its data module.
+        optimizers: New optimizers, as the method configures them.
+        needed: Callbacks whose state must be present.
     """
     states = checks.mapping("callbacks", checkpoint.get("callbacks", {}))
     callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-    carriers = [callback for callback in callbacks if isinstance(callback, needed)]
+    stateful = [callback for callback in callbacks if isinstance(callback, needed)]
     missing = [name for name in ("optimizer_states", "loops") if not checkpoint.get(name)]
-    missing += [carrier.state_key for carrier in carriers if not states.get(carrier.state_key)]
+    missing += [callback.state_key for callback in stateful if not states.get(callback.state_key)]
     if missing:
-        raise ConfigurationError(f"this checkpoint cannot be trained on from: it lacks {', '.join(missing)}")
+        raise ConfigurationError(f"this checkpoint cannot be resumed from: it lacks {', '.join(missing)}")
     for name, state in states.items():
         checks.mapping(f"callbacks/{name}", state)
     if not isinstance(checkpoint.get("lr_schedulers"), list):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ddn_lightning.errors import check_not_negative
-from ddn_lightning.facts import Facts
+from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.distributed import gather_shares
-from ddn_lightning.facts import Facts
+from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.networks.cosine_head import CosineHead
 from ddn_lightning.replay_loss import ReplayLoss
@@ -28,7 +28,7 @@ class ERACE(ReplayMethod):
 
     facts = Facts("er_ace", "ER-ACE", "[Caccia et al. 2022](https://arxiv.org/abs/2104.05025)")
 
-    replay_from_task = 1
+    replay_from_task = 2
     is_met_class: Tensor
 
     def __init__(self, *args: Any, head_form: Literal["linear", "cosine"] = "linear", **kwargs: Any) -> None:

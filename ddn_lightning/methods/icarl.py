@@ -7,8 +7,8 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.batch_statistics import Buffers, using
-from ddn_lightning.facts import Facts
+from ddn_lightning.batch_statistics import Buffers, swapped_buffers
+from ddn_lightning.learner import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
@@ -73,7 +73,7 @@ class ICaRL(ExemplarMethod):
         """With the means of the classes as the calibrated network has them."""
         buffers = super().calibrated_buffers(batch_size, class_balanced)
         if buffers and self.is_between_tasks:
-            with torch.inference_mode(False), isolate_rng(), using(self, buffers):
+            with torch.inference_mode(False), isolate_rng(), swapped_buffers(self, buffers):
                 buffers["class_means"] = self._means_of_exemplars()
         return buffers
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from ddn_lightning.distill.learned_labels import LearnedLabels
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.facts import Facts
+from ddn_lightning.learner import Facts
 from ddn_lightning.memory.low_rank_memory import LowRankMemory
 from ddn_lightning.methods.er import ER
 

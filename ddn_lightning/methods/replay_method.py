@@ -17,14 +17,13 @@ from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
-from ddn_lightning.facts import Facts
-from ddn_lightning.lightning_internals import batches_logged, is_logged
+from ddn_lightning.learner import Facts
+from ddn_lightning.lightning_internals import is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
-from ddn_lightning.methods.check_trainer import check_resumable, check_schedule, check_trainer
+from ddn_lightning.methods.check_trainer import check_optimizer, check_resumable, check_trainer
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
-from ddn_lightning.methods.optimizers import bring_schedulers_to, step_schedulers
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
@@ -32,30 +31,31 @@ from ddn_lightning.samples import Samples, cross_entropy
 
 
 class ReplayMethod(OptimizedLearner, ABC):
-    """Learns a task sequence while rehearsing samples from a memory.
+    """Learns a task sequence while replaying samples from a memory.
 
-    A method says what its loss is, in :meth:`loss`; where its paper needs more, it also overrides :meth:`current_loss`,
-    :meth:`stream`, :meth:`begin_task`, :meth:`end_task` or :meth:`class_scores`. Drawing and augmenting memory, the
-    optimizer, several devices and checkpoints are dealt with here. A loss is a mean by :meth:`Samples.mean`, so that
-    gradients may simply be summed over devices, and takes its outputs by :meth:`logits_of`.
+    A method implements :meth:`loss` and, if its paper needs more, overrides :meth:`current_loss`, :meth:`stream`,
+    :meth:`begin_task`, :meth:`end_task` or :meth:`class_scores`. This class draws and augments memory, steps the
+    optimizer, and handles several devices and checkpoints. A loss takes logits from :meth:`logits_of` and averages with
+    :meth:`Samples.mean`, so that gradients can be summed over devices.
 
     Args:
         backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
         num_classes: Number of classes of the whole sequence. The command line takes it from the data.
-        buffer_size: Samples that the memory holds.
-        memory: Which samples are kept: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
-            :class:`RingBuffer` or one's own :class:`Memory`. A size of its own wins over ``buffer_size``.
-        replay_batch_size: Samples drawn from memory per step, over all devices together.
-        distiller: Source of soft labels for what is replayed, such as :class:`DataDistillNet`, or ``None``.
-        old_memory_weight: Weight of one more draw, from the memory of earlier tasks only, with its hard labels: the
-            control of equal rehearsal for soft labels on old memory. 0 leaves the draw out.
-        replay_steps: SGD steps per incoming batch, each with fresh draws and augmentation: the control of equal cost.
+        buffer_size: Number of samples in the memory.
+        memory: Which samples to keep: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
+            :class:`RingBuffer` or a user's :class:`Memory`. Its own size, if given, overrides ``buffer_size``.
+        replay_batch_size: Samples drawn from memory per step, over all devices.
+        distiller: Makes soft labels for replayed samples, such as :class:`DataDistillNet`.
+        old_memory_weight: Weight of an additional draw from the memory of earlier tasks, with hard labels: the control
+            of equal rehearsal for a distiller. 0 disables the draw.
+        replay_steps: Optimizer steps per incoming batch, each with new draws and augmentation: the control of equal
+            cost.
         **kwargs: Arguments of :class:`OptimizedLearner`, such as ``lr``, and of :class:`CalibratedLearner`.
 
     Example:
         >>> class PlainReplay(ReplayMethod):
         ...     def loss(self, current, *memory):
-        ...         (replayed,) = memory  # one draw; there is always something in it
+        ...         (replayed,) = memory  # one draw, never empty
         ...         logits = self.logits_of(replayed)
         ...         loss = self.current_loss(current)
         ...         return replace(loss, rehearsal=cross_entropy(logits, replayed), memory_logits=logits)
@@ -64,10 +64,10 @@ class ReplayMethod(OptimizedLearner, ABC):
         50
     """
 
-    facts: ClassVar[Facts]  # what tables say of it
-    memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for a method without reservoir
-    replay_from_task: ClassVar[int] = 0  # the first task, counted from 0, in which memory is replayed
-    stores_logits: ClassVar[bool] = False  # whether the memory keeps the outputs of what it stores
+    facts: ClassVar[Facts]
+    memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
+    replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
+    stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
     distiller: LabelDistiller | None
 
     def __init__(
@@ -82,7 +82,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         replay_steps: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name: jsonargparse needs to know
+        super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name, for jsonargparse
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
@@ -95,17 +95,17 @@ class ReplayMethod(OptimizedLearner, ABC):
         self.replay_steps = replay_steps
         if not self.memory_draws and (distiller is not None or old_memory_weight):
             given = "a distiller" if distiller is not None else f"old_memory_weight = {old_memory_weight}"
-            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it replays no labels of memory")
+            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
         if distiller is not None:
             distiller.build(num_classes, self.buffer_size)
 
     @property
     def stored_samples(self) -> Memory | ExemplarSet | None:
-        """Where samples of tasks that have ended are kept, if anywhere."""
+        """The memory or exemplars, if the method has any."""
         return self.memory if self.memory_draws else None
 
     def current_loss(self, current: Samples) -> ReplayLoss:
-        """The loss on the incoming batch alone: all there is while nothing is replayed."""
+        """The loss on the incoming batch: the whole loss of a step without replay."""
         logits = self.logits_of(current)
         return ReplayLoss(cross_entropy(logits, current), logits)
 
@@ -115,31 +115,30 @@ class ReplayMethod(OptimizedLearner, ABC):
 
         Args:
             current: The incoming batch.
-            *memory: As many draws from memory as ``memory_draws``, none of them empty.
+            *memory: ``memory_draws`` draws from memory, none of them empty.
         """
 
     def after_step(self) -> None:
-        """Work right after each SGD step."""
+        """Hook after each optimizer step."""
 
     def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
-        """Take ``replay_steps`` steps on the method's loss, and hand the outputs before the last to the callbacks."""
-        clock = self.sequence.clock
-        bring_schedulers_to(self, clock.epoch if self.schedule is None else clock.epoch_in_task)
+        """Take ``replay_steps`` optimizer steps; returns loss and logits of the last for the callbacks."""
+        self.catch_up_schedulers()
         for _ in range(self.replay_steps):
             value, loss = self._step(batch)
-        if is_logged(self.trainer):  # not in each step: a call costs half a millisecond
-            self.look_at_losses()
-            # on the host, as Lightning reads what is on the progress bar after every step from now on
+        if is_logged(self.trainer):  # not in each step: log() takes half a millisecond
+            self.check_losses()
+            # on the host, since Lightning reads progress-bar values after every step
             self.log("train/loss", value.cpu(), prog_bar=True)
-        step_schedulers(self, batches_logged(self.trainer) + 1)
+        self.step_schedulers()
         return {"loss": value, "logits": loss.current_logits.detach()}
 
     def _step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
-        """Augment, draw memory, take one SGD step, and let the distiller learn; returns the loss over all ranks."""
+        """Augment, draw memory, take one optimizer step and update the distiller."""
         current = self.augment(batch)
         if self.distiller is not None:
             self.distiller.before_step(self, current)
-        memory = self.retrieve(current) if self.task >= self.replay_from_task else []
+        memory = self.retrieve(current) if self.tasks_seen >= self.replay_from_task else []
         self.is_replaying = bool(memory)
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
         if memory and loss.rehearsed is None:
@@ -164,10 +163,9 @@ class ReplayMethod(OptimizedLearner, ABC):
         return replace(samples, images=images.to(self.dtype))
 
     def retrieve(self, current: Samples) -> list[Samples]:
-        """What is replayed in a step: ``memory_draws`` draws, none of them empty.
+        """The replayed samples of a step: ``memory_draws`` draws, none of them empty.
 
-        Override it to choose by what comes in, as MIR does; a choice is best made among the samples of
-        :meth:`draw_memory`, each rank among its share.
+        Override to select samples by the incoming batch, as MIR does.
 
         Args:
             current: The incoming batch, augmented.
@@ -181,23 +179,23 @@ class ReplayMethod(OptimizedLearner, ABC):
         generator: torch.Generator | None = None,
         size: int | None = None,
     ) -> Samples | None:
-        """An augmented draw from memory, or ``None`` if there is nothing to draw.
+        """An augmented draw from memory; ``None`` if no sample is eligible.
 
         Args:
             tasks: Draw only from these tasks; :attr:`old_tasks` gives the old memory.
-            generator: Stream for a draw besides the method's own ones, which it leaves as they would have been.
-            size: Samples over all ranks; ``replay_batch_size`` by default.
+            generator: Stream for an additional draw, which then does not shift the method's own draws.
+            size: Samples over all ranks; by default ``replay_batch_size``.
         """
         slots = self.memory.draw(self.replay_batch_size if size is None else size, tasks, generator)
         return self.stored(slots, generator) if len(slots) else None
 
     def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
-        """What these slots of the memory hold, augmented: this rank's share of it."""
+        """This rank's share of the samples in these slots of the memory, augmented."""
         share = replace(self.memory[local_share(slots)], global_size=len(slots))
         return self.augment(share, generator)
 
     def configure_callbacks(self) -> list[Callback]:
-        """What the method cannot do without, unless the user brought their own. It is the first hook of all."""
+        """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""
         if self.trainer.state.fn == "fit":
             check_trainer(self.trainer)
         needed: list[Callback] = [Forgetting(), RandomState(), LoggedCurves()]
@@ -209,7 +207,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         return [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
 
     def setup(self, stage: str) -> None:
-        """For a fit, begin with an empty memory."""
+        """For a fit, clear the memory."""
         super().setup(stage)
         if stage != "fit":
             return
@@ -218,9 +216,9 @@ class ReplayMethod(OptimizedLearner, ABC):
             self.distiller.begin_fit(self)
 
     def on_fit_start(self) -> None:
-        """Refuse what does not go together, now that the optimizers are there."""
+        """Refuse combinations with an optimizer that do not work, now that it exists."""
         super().on_fit_start()
-        check_schedule(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
+        check_optimizer(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
         if self.distiller is not None:
             self.distiller.check(self)
 
@@ -230,7 +228,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         optimizers = configured[0] if isinstance(configured, tuple) else configured
         check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, optimizers, needed)
 
-    def _enter_task(self, task: int) -> None:
+    def _run_task_begin(self, task: int) -> None:
         if self.distiller is not None:
             self.distiller.begin_task(self.is_seen_class)
-        super()._enter_task(task)
+        super()._run_task_begin(task)

@@ -1,4 +1,4 @@
-"""A classifier that follows a task sequence: the task clock, the evaluation, and what a checkpoint holds."""
+"""A classifier that follows a task sequence: begin and end of tasks, evaluation and checkpoints."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -34,16 +34,16 @@ CHECKPOINT_KEY = "ddn_lightning"
 
 
 class TaskLearner(DivergenceGuard):
-    """Backbone and head, told when a task begins and ends: everything of a method but its training step.
+    """Backbone and head with hooks for tasks: everything of a method except its training step.
 
-    A new task is noticed at its first batch, and an ended one right after its last batch or, if the run was killed and
-    resumed there, before the next task. Both happen exactly once, whenever checkpoints are taken.
+    :meth:`begin_task` runs before a task's first batch. :meth:`end_task` runs after its last batch or, in a run that
+    was killed and resumed there, before the next task. Both run exactly once per task, wherever a run is resumed.
 
     Args:
         backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
         num_classes: Number of classes of the whole sequence. The command line takes it from the data.
-        mask_unseen: Whether predictions are limited to the classes seen so far.
-        transform: Augmentation and normalisation; ``None`` takes the data module's.
+        mask_unseen: Whether to predict only classes seen so far.
+        transform: Augmentation and normalisation; by default the data module's.
     """
 
     def __init__(
@@ -67,12 +67,10 @@ class TaskLearner(DivergenceGuard):
         self.backbone = backbone
         self.head = self.build_head(feature_dim)
         self.streams = RandomStreams(seed=0)
-        self.task = -1  # the task being trained, counted from 0
-        self.tasks_finished = 0  # tasks whose end_task() is done
-        self.epochs_evaluated = 0  # epochs up to and including the last one that was followed by an evaluation
+        self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
         for name in MATRICES:
-            # not empty: spawned processes cannot share that
+            # not empty: spawned processes cannot share empty tensors
             self.register_buffer(name, torch.full((1, 1), torch.nan, dtype=torch.float32))
         self.register_load_state_dict_pre_hook(fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
 
@@ -86,12 +84,12 @@ class TaskLearner(DivergenceGuard):
         return logits
 
     def begin_task(self) -> None:
-        """Work before a task's first batch. ``self.task`` is the new task."""
+        """Hook before a task's first batch. ``self.task`` is the new task."""
 
     def end_task(self) -> None:
-        """Work after a task's last batch and before its evaluation, with gradients enabled.
+        """Hook after a task's last batch and before its evaluation, with gradients enabled.
 
-        A run that is killed in here comes back to the state before it, and does it again from the start.
+        A run that is killed in this hook resumes from the state before it and runs it again.
         """
 
     def class_scores(self, images: Tensor) -> Tensor:
@@ -99,17 +97,17 @@ class TaskLearner(DivergenceGuard):
         return self.masked(self(images))
 
     def masked(self, scores: Tensor) -> Tensor:
-        """The scores without the classes not seen yet, if that is asked for."""
+        """The scores with unseen classes masked, if ``mask_unseen``."""
         return scores.masked_fill(~self.is_seen_class, torch.finfo(scores.dtype).min) if self.mask_unseen else scores
 
     @property
     def network(self) -> nn.Module:
-        """Backbone and head as one module, without anything else that the method may have."""
+        """Backbone and head as one module."""
         return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
 
     @property
     def sequence(self) -> TaskSequence:
-        """The data module that says which task it is."""
+        """The data module."""
         sequence = getattr(self.trainer, "datamodule", None)
         if not isinstance(sequence, TaskSequence):
             raise ConfigurationError(
@@ -118,17 +116,17 @@ class TaskLearner(DivergenceGuard):
         return sequence
 
     def samples_of_epoch(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """What the data module serves in an epoch. A task before it that a resume has left unended is ended first."""
+        """The training samples of an epoch. Ends the previous task first, if the run was resumed at its last batch."""
         if 0 <= self.task < epoch // sequence.epochs_per_task:
-            self._finish_task()
+            self._run_task_end()
         return self.stream(sequence, epoch)
 
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """What to train on in an epoch: by default the data of its task."""
+        """The training samples of an epoch: by default the data of its task."""
         return sequence.training_samples(epoch // sequence.epochs_per_task)
 
     def setup(self, stage: str) -> None:
-        """Get to know the data; for a fit, start the clock and the random streams."""
+        """Check the data against the network; for a fit, reset progress and random streams."""
         if stage == "fit" and self.tasks_seen and not is_resuming(self.trainer):
             raise ConfigurationError(
                 f"this {type(self).__name__} has been trained already, up to task {self.tasks_seen}, and a fit begins "
@@ -137,11 +135,11 @@ class TaskLearner(DivergenceGuard):
         if stage == "predict" and self.transform is not None:
             return
         sequence = self.sequence
-        self._check_fits(sequence)
+        self._check_sequence(sequence)
         if self.transform is None:
             self.transform = sequence.transform
         if stage == "fit":
-            self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # Lightning's seed
+            self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
             self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
             size = (sequence.num_tasks, sequence.num_tasks)
@@ -149,28 +147,28 @@ class TaskLearner(DivergenceGuard):
                 setattr(self, name, torch.full(size, torch.nan, device=self.device, dtype=torch.float32))
 
     def on_train_start(self) -> None:
-        """After a resume at an epoch's end, begin the next epoch."""
+        """After a resume at the end of an epoch, begin the next one."""
         begin_next_epoch(self.trainer)
 
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
-        """Notice a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
+        """Begin a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
         task = self.sequence.clock.task
         if task != self.task:
-            self._leave_task()
-            self._enter_task(task)
+            self._run_task_exit()
+            self._run_task_begin(task)
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
-        """End the task before it is evaluated. Any checkpoint of this batch is written already."""
+        """End the task before its evaluation. Checkpoints of this batch have been written already."""
         drop_old_values(self.trainer)
         if self.sequence.clock.at_task_end:
-            self._finish_task()
+            self._run_task_end()
 
     def on_train_end(self) -> None:
-        """Leave the last task, unless training was stopped within it."""
+        """End the last task, unless training was stopped within it."""
         super().on_train_end()
         clock = self.sequence.clock
         if clock.is_over(self.tasks_seen) and clock.is_last_batch:
-            self._leave_task()
+            self._run_task_exit()
 
     def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
         """Scores of a test batch, for the callbacks to measure."""
@@ -182,18 +180,18 @@ class TaskLearner(DivergenceGuard):
         return self.validation_step(batch, batch_index).argmax(dim=1)
 
     def test_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """The same as validation."""
+        """Scores of a test batch, as in :meth:`validation_step`."""
         return self.validation_step(batch, batch_index)
 
     def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: a method is more than a network."""
+        """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
             f"{type(self).__name__} cannot be turned into TorchScript as a whole: use torch.jit.trace(method.network, "
             "images) or torch.export.export(method.network, (images,)) on normalised images, in evaluation mode"
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move and convert; the matrices are measurements, whose precision never falls with that of the weights."""
+        """Move and convert, but never reduce the precision of the accuracy matrices."""
         before = {name: matrix for name in MATRICES if not (matrix := getattr(self, name)).is_meta}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, matrix in before.items():
@@ -202,15 +200,15 @@ class TaskLearner(DivergenceGuard):
         return self
 
     def get_extra_state(self) -> dict[str, int]:
-        """What has been done, as part of the weights: with them it comes back from forked processes."""
+        """Progress, as part of the weights: Lightning returns only these from forked processes."""
         return {"task": self.task, "tasks_finished": self.tasks_finished, "epochs_evaluated": self.epochs_evaluated}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """What has been done."""
+        """Restore progress."""
         self.task, self.tasks_finished, self.epochs_evaluated = checked_progress(state, self.num_classes)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note whose checkpoint this is, and where the loops and the random streams are."""
+        """Add the method's name, the loops and the random streams."""
         super().on_save_checkpoint(checkpoint)
         settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
@@ -220,10 +218,10 @@ class TaskLearner(DivergenceGuard):
             "streams": self.streams.state_dict(),
             "sequence": self.sequence.resume_state(),
         }
-        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # of what a fit goes on from
+        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse what another method saved, or one for another number of classes, and what cannot have been saved."""
+        """Refuse checkpoints of another method or number of classes, and damaged ones."""
         record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
         self.streams.load_state_dict(record["streams"])
         if isinstance(checkpoint.get("state_dict"), dict):
@@ -232,7 +230,7 @@ class TaskLearner(DivergenceGuard):
             return
         is_fit = self.trainer.state.fn == "fit"
         if is_fit:
-            check_contents(checkpoint, record.get("contents", {}))  # those of format 1 have none
+            check_contents(checkpoint, record.get("contents", {}))  # format 1 has none
         self.sequence.resume_from(record["sequence"])
         check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
         if is_fit:
@@ -240,39 +238,41 @@ class TaskLearner(DivergenceGuard):
             settle(checkpoint, record["format"])
 
     def store_row(self, task: int, matrices: Mapping[str, Tensor]) -> None:
-        """Take a row of accuracies, measured after a task, into the matrices of these names."""
+        """Write the accuracies measured after a task into the matrices of these names."""
         for name, row in matrices.items():
             self.get_buffer(name)[task] = row
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
-        """Refuse to train on from what is incomplete or implausible: Lightning would take it over and say nothing."""
+        """Refuse to resume from an incomplete or implausible checkpoint, which Lightning would accept silently."""
 
-    def _enter_task(self, task: int) -> None:
+    def _run_task_begin(self, task: int) -> None:
         self.task = task
         self.is_seen_class[self.sequence.task_classes[task]] = True
         self.begin_task()
 
-    def _finish_task(self) -> None:
+    def _run_task_end(self) -> None:
+        """Run the hooks of a task's end, unless they have run."""
         if self.tasks_finished < self.tasks_seen:
             self.check_finite()
             self.end_task()
             average_batch_norm(self)
             self.check_finite()
-            self._tell_callbacks("on_task_end")
-            self._tell_callbacks("after_task_end")
+            self._call_callbacks("on_task_end")
+            self._call_callbacks("after_task_end")
             self.tasks_finished = self.tasks_seen
 
-    def _leave_task(self) -> None:
+    def _run_task_exit(self) -> None:
+        """Run the hooks of a task's end that have not run, and ``on_task_exit``, the last of a task."""
         if self.task >= 0:
-            self._finish_task()
-            self._tell_callbacks("on_task_exit")
+            self._run_task_end()
+            self._call_callbacks("on_task_exit")
 
-    def _tell_callbacks(self, hook: str) -> None:
+    def _call_callbacks(self, hook: str) -> None:
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, TaskCallback):
                 getattr(callback, hook)(self.trainer, self, self.task)
 
-    def _check_fits(self, sequence: TaskSequence) -> None:
+    def _check_sequence(self, sequence: TaskSequence) -> None:
         if sequence.num_classes != self.num_classes:
             raise ConfigurationError(
                 f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, got {self.num_classes}"

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.distributed import moved
-from ddn_lightning.facts import Facts
+from ddn_lightning.learner import Facts
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.samples import Samples
 

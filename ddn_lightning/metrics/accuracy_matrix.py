@@ -16,14 +16,14 @@ from ddn_lightning.metrics.functional import (
 )
 
 CALIBRATED_MATRIX = "calibrated_accuracy_matrix"
-MATRICES = ("accuracy_matrix", "task_il_matrix", CALIBRATED_MATRIX)  # a method's buffers for what is measured
+MATRICES = ("accuracy_matrix", "task_il_matrix", CALIBRATED_MATRIX)  # buffers of a method
 
 
 class AccuracyMatrix(Metric):
     """Accuracy in percent on each task after each task, class-incremental and task-incremental.
 
-    *Class-incremental* chooses among all classes; *task-incremental* is told the task and chooses among its classes.
-    Counts are summed over devices, so every rank computes the same.
+    *Class-incremental* accuracy chooses among all classes, *task-incremental* among those of the sample's task. Counts
+    are summed over devices.
 
     Args:
         task_classes: Classes of each task (tasks, classes per task).
@@ -62,7 +62,7 @@ class AccuracyMatrix(Metric):
         """Count a batch.
 
         Args:
-            stage: Task after which this is measured.
+            stage: The task after which the batch is evaluated.
             scores: Score of every class (batch, num_classes).
             labels: Class of each sample.
             tasks: Task of each sample.
@@ -75,7 +75,7 @@ class AccuracyMatrix(Metric):
         self.total[stage].index_add_(0, tasks, torch.ones_like(tasks))
 
     def compute(self) -> dict[str, Tensor]:
-        """Both matrices (``nan`` where nothing was measured) and the summary of the class-incremental one so far."""
+        """Both matrices (``nan`` where not measured) and the summary of the class-incremental one."""
         class_il = 100 * self.class_il_correct / self.total
         task_il = 100 * self.task_il_correct / self.total
         return {"class_il": class_il, "task_il": task_il, **summary(class_il, self.over, self.reference)}

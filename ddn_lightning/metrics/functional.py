@@ -1,7 +1,7 @@
-"""What a sequence of tasks did to the accuracy: pure functions of the accuracy matrix.
+"""Continual-learning metrics as pure functions of the accuracy matrix.
 
-``R[t, i]`` is the accuracy on task ``i`` after training task ``t``; only ``i <= t`` is read. To look at a run that is
-still going, pass the part of the matrix that is there: ``R[:done, :done]``.
+``R[t, i]`` is the accuracy on task ``i`` after training task ``t``; only ``i <= t`` is read. For an incomplete run pass
+the measured part: ``R[:done, :done]``.
 """
 
 from typing import Literal, get_args
@@ -16,7 +16,7 @@ Over = Literal["previous", "tasks"]
 
 
 def check_definition(over: str, reference: str) -> None:
-    """Raise unless both are among the definitions of :func:`forgetting`."""
+    """Raise unless both are valid arguments of :func:`forgetting`."""
     for name, value, choices in (("over", over, get_args(Over)), ("reference", reference, get_args(Reference))):
         if value not in choices:
             raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, got {value}")
@@ -32,7 +32,7 @@ def average_accuracy(matrix: Tensor) -> Tensor:
 
 
 def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "best") -> Tensor:
-    """FM: how far the accuracy of each task has fallen from a reference to the end, on average.
+    """FM: mean drop in accuracy of each task from a reference to the end.
 
     ============================================  ==========  ==================
     used by                                       over        reference
@@ -43,13 +43,13 @@ def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "
     the DDN paper's *printed formula*             tasks       best
     ============================================  ==========  ==================
 
-    The paper's printed formula cannot be what its tables hold: four of their cells would need accuracies above 100 %.
+    The paper's tables cannot follow its printed formula: four cells would need accuracies above 100 %.
 
     Args:
         matrix: Accuracy matrix (tasks, tasks).
-        over: Average over the ``previous`` tasks, all but the last; or over all ``tasks``, the last counting zero.
-        reference: ``best`` is a task's highest accuracy at any stage, the end included, so that forgetting is never
-            negative; ``best_before_last`` leaves the end out; ``first`` is the accuracy right after the task.
+        over: Average over the ``previous`` tasks, all but the last; or over all ``tasks``, with zero for the last.
+        reference: ``best`` is a task's highest accuracy at any stage including the end, so forgetting is never
+            negative; ``best_before_last`` excludes the end; ``first`` is the accuracy right after the task.
 
     >>> forgetting(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
     tensor(30.)
@@ -65,8 +65,8 @@ def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "
         "best_before_last": known[:-1].amax(dim=0),
         "first": matrix.diagonal(),
     }
-    fallen = (peaks[reference] - matrix[-1])[:-1]
-    return fallen.sum() / (tasks if over == "tasks" else tasks - 1)
+    drops = (peaks[reference] - matrix[-1])[:-1]
+    return drops.sum() / (tasks if over == "tasks" else tasks - 1)
 
 
 def backward_transfer(matrix: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def backward_transfer(matrix: Tensor) -> Tensor:
 
 
 def average_anytime_accuracy(matrix: Tensor) -> Tensor:
-    """AAA: mean over the stages of the mean accuracy over the tasks seen by then.
+    """AAA: mean over all stages of the mean accuracy over the tasks seen so far.
 
     >>> average_anytime_accuracy(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
     tensor(80.)

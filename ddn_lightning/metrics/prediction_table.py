@@ -1,4 +1,4 @@
-"""Which class is taken for which: the confusion matrix and the mean prediction, as a torchmetrics metric."""
+"""Confusion matrix and mean predicted probabilities, as a torchmetrics metric."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torchmetrics import Metric
 
 
 class PredictionTable(Metric):
-    """Counts predictions and averages predicted probabilities by true class; sums over devices.
+    """Counts predictions and averages predicted probabilities by true class, over all devices.
 
     Args:
         num_classes: Number of classes.
@@ -41,12 +41,12 @@ class PredictionTable(Metric):
             labels: Class of each sample.
         """
         pairs = self.num_classes * labels + scores.argmax(dim=1)
-        # not by bincount, which looks for the largest first, and waits for the device to say
+        # not bincount, which reads the maximum and so synchronises the device
         self.confusion.view(-1).index_add_(0, pairs, torch.ones_like(pairs))
         hard = torch.nn.functional.one_hot(labels, self.num_classes).to(self.probability.dtype)
-        # not by index_add_, which adds in another order in each run on a GPU: of these, the sum depends on it
+        # not index_add_, whose order of summation differs between runs on a GPU
         self.probability += hard.T @ scores.to(self.probability.dtype).softmax(dim=1)
 
     def compute(self) -> dict[str, Tensor]:
-        """Counts by true class (rows) and predicted class, and the mean probabilities; ``nan`` for a class not seen."""
+        """Counts by true (rows) and predicted class, and mean probabilities, ``nan`` for classes without samples."""
         return {"confusion": self.confusion, "probability": self.probability / self.confusion.sum(dim=1, keepdim=True)}

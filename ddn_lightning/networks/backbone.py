@@ -1,17 +1,16 @@
-"""What a method expects of its network."""
+"""The interface of backbones."""
 
 from torch import Tensor, nn
 
 
 class Backbone(nn.Module):
-    """A network from normalised images to features. The method that uses it adds the head.
+    """A network from normalised images to features, without a head.
 
-    A feature extractor from elsewhere needs no more than the attribute ``feature_dim``; only the command line asks for
-    a subclass, so that it can list its choices.
+    In Python any module with an attribute ``feature_dim`` works; the command line needs a subclass.
     """
 
     feature_dim: int
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (batch, feature_dim)."""
-        raise NotImplementedError  # as in nn.Module: a network that is none
+        raise NotImplementedError

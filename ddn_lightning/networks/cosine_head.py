@@ -1,4 +1,4 @@
-"""A head that looks at directions only."""
+"""A head with cosine logits."""
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ class CosineHead(nn.Module):
     Args:
         feature_dim: Size of the features.
         num_classes: Number of classes.
-        scale: What the cosines are multiplied by.
-        learn_scale: Whether the scale is a parameter, or stays as it is.
+        scale: Factor of the cosines.
+        learn_scale: Whether the scale is a parameter.
     """
 
     scale: float | nn.Parameter
@@ -20,7 +20,7 @@ class CosineHead(nn.Module):
     def __init__(self, feature_dim: int, num_classes: int, scale: float, learn_scale: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_classes, feature_dim))
-        nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as nn.Linear does
+        nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as nn.Linear
         self.scale = nn.Parameter(torch.tensor(float(scale))) if learn_scale else scale
 
     def forward(self, features: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ class CosineHead(nn.Module):
         return self.scale * self.cosines(features)
 
     def cosines(self, features: Tensor, is_frozen: Tensor | None = None) -> Tensor:
-        """Cosines (batch, num_classes), without a gradient for the weights of frozen classes."""
+        """Cosines (batch, num_classes); no gradient for the weights of frozen classes."""
         weight: Tensor = self.weight
         if is_frozen is not None:
             weight = torch.where(is_frozen[:, None], weight.detach(), weight)

@@ -7,20 +7,20 @@ from torch.nn import functional
 from ddn_lightning.errors import check_positive
 from ddn_lightning.networks.backbone import Backbone
 
-# For channels last: with fewer, torch 2.15 on a CPU writes beyond its memory in the backward pass of a strided 1x1
+# For channels last: with fewer, torch 2.15 on a CPU writes out of bounds in the backward pass of a strided 1x1
 # convolution. Seen below 8, the width of its AVX2 kernels; 16 is that of the AVX-512 ones.
-LEAST_CHANNELS = 16
+MIN_CHANNELS = 16
 
 
 class ResNet18(Backbone):
     """ResNet-18 with a 3x3 stem and no max-pooling, without its head.
 
-    The variant of iCaRL, DER++ and the DDN paper: https://arxiv.org/abs/1512.03385 with the stem made for 32x32 images.
+    The variant of iCaRL, DER++ and the DDN paper: https://arxiv.org/abs/1512.03385 with a stem for 32x32 images.
     With a linear head for 10 classes it has 11,173,962 parameters at width 64 and 1,094,750 at width 20.
 
     Args:
         in_channels: Channels of the images.
-        width: Channels of the first stage; each of the three that follow has twice as many as the one before.
+        width: Channels of the first stage; each further stage doubles them.
 
     Example:
         >>> import torch
@@ -41,7 +41,7 @@ class ResNet18(Backbone):
             _stage(2 * width, 4 * width, stride=2),
             _stage(4 * width, 8 * width, stride=2),
         )
-        if width >= LEAST_CHANNELS:
+        if width >= MIN_CHANNELS:
             self.to(memory_format=torch.channels_last)  # an eighth faster on a CPU
 
     def forward(self, images: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class ResNet18(Backbone):
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions around which the input is added."""
+    """Two 3x3 convolutions with a residual connection."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()

@@ -9,8 +9,8 @@ from ddn_lightning.networks.backbone import Backbone
 class SmallNet(Backbone):
     """Two convolutions and a fully connected layer.
 
-    Without BatchNorm a batch is nothing but a sum over its samples, so that several devices compute what one does: the
-    network of the tests, the notebooks and the quick start.
+    Without BatchNorm samples are independent, so several devices compute exactly what one does. Used in the tests, the
+    notebooks and the quick start.
 
     Args:
         in_channels: Channels of the images: 1 for grey, 3 for colour.

@@ -12,7 +12,7 @@ from tiny import TinySequence
 
 from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayLoss, ReplayMethod, Samples, cross_entropy
 from ddn_lightning.cli import main
-from ddn_lightning.distill.label_distiller import _tried_loss, check_host
+from ddn_lightning.distill.label_distiller import _trial_loss, check_host
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 A_GEM = """
@@ -20,7 +20,7 @@ from dataclasses import replace
 from ddn_lightning import ReplayLoss, ReplayMethod, Samples, cross_entropy
 
 class AGEM(ReplayMethod):
-    replay_from_task = 1
+    replay_from_task = 2
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         loss = self.current_loss(current)
@@ -29,9 +29,9 @@ class AGEM(ReplayMethod):
 
 
 class WithoutLabels(ReplayMethod):
-    """Like A-GEM, whose gradient on memory is a constraint and no term."""
+    """Like A-GEM, which uses the memory's gradient as a constraint, not as a term of the loss."""
 
-    replay_from_task = 1
+    replay_from_task = 2
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         return self.current_loss(current).with_term(lambda: cross_entropy(self(memory[0].images), memory[0]))
@@ -62,7 +62,7 @@ def test_every_host_can_be_tried(make_trainer: Callable[..., Trainer], host: typ
 
     class Trial(Callback):
         def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
-            loss = _tried_loss(pl_module)
+            loss = _trial_loss(pl_module)
             assert loss.memory_logits is not None
             assert loss.memory_logits.isfinite().all()
             raise UntrainedError

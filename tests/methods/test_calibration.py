@@ -190,7 +190,7 @@ def test_two_ranks_calibrate_as_one(fit: Callable[..., ReplayMethod], method_cla
             super().on_train_batch_start(*args)
             self.backbone.eval()
 
-        def _note_layers_at_rest(self) -> None:
+        def _find_frozen_layers(self) -> None:
             return
 
     def trained(**arguments: Any) -> ReplayMethod:
