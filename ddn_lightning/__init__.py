@@ -1,67 +1,19 @@
-"""Replay-based continual learning on PyTorch Lightning."""
+"""Replay-based continual learning on PyTorch Lightning.
+
+The public names of all sub-packages, which each list their own in ``__all__``.
+"""
 
 from importlib.metadata import version
 
-from ddn_lightning.callbacks import (
-    DistillNetSnapshot,
-    Forgetting,
-    LastCheckpoint,
-    LoggedCurves,
-    Observations,
-    RandomState,
-    ReservoirSampling,
-    SaveProgress,
-    TaskCallback,
-    TaskProgressBar,
-)
-from ddn_lightning.data import (
-    ImageTransform,
-    SplitCIFAR10,
-    SplitCIFAR100,
-    SplitDigits,
-    SplitImageFolder,
-    SplitTinyImageNet,
-    TaskLoader,
-    TaskSequence,
-)
-from ddn_lightning.distill import (
-    BilevelDistiller,
-    DataDistillNet,
-    LabelDistiller,
-    LabelSmoothing,
-    LearnedLabels,
-    RandomLabels,
-)
-from ddn_lightning.distill.hypergradient import FrozenNetwork
+from ddn_lightning import callbacks, data, distill, memory, methods
+from ddn_lightning.callbacks import *  # noqa: F403
+from ddn_lightning.data import *  # noqa: F403
+from ddn_lightning.distill import *  # noqa: F403
 from ddn_lightning.distributed import gather_shares, local_share, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, DivergenceError
 from ddn_lightning.learner import Learner
-from ddn_lightning.memory import (
-    ClassBalancedReservoir,
-    ExemplarSet,
-    LowRankMemory,
-    Memory,
-    ReservoirBuffer,
-    RingBuffer,
-    SlotBuffer,
-)
-from ddn_lightning.methods import (
-    CLSER,
-    ER,
-    ERACE,
-    LUCIR,
-    BiC,
-    DERPlusPlus,
-    ExemplarMethod,
-    Finetune,
-    ICaRL,
-    Joint,
-    LoDM,
-    Mnemonics,
-    PixelDistillation,
-    ReplayMethod,
-    WholeBufferDistillation,
-)
+from ddn_lightning.memory import *  # noqa: F403
+from ddn_lightning.methods import *  # noqa: F403
 from ddn_lightning.metrics import AccuracyMatrix
 from ddn_lightning.networks import Backbone, ResNet18, SmallNet
 from ddn_lightning.replay_loss import ReplayLoss
@@ -71,63 +23,16 @@ from ddn_lightning.samples import Samples, concatenate, cross_entropy
 __version__ = version("ddn-lightning")
 
 __all__ = [
-    "CLSER",
-    "ER",
-    "ERACE",
-    "LUCIR",
     "AccuracyMatrix",
     "Backbone",
-    "BiC",
-    "BilevelDistiller",
-    "ClassBalancedReservoir",
     "ConfigurationError",
     "CurveLogger",
-    "DERPlusPlus",
-    "DataDistillNet",
-    "DistillNetSnapshot",
     "DivergenceError",
-    "ExemplarMethod",
-    "ExemplarSet",
-    "Finetune",
-    "Forgetting",
-    "FrozenNetwork",
-    "ICaRL",
-    "ImageTransform",
-    "Joint",
-    "LabelDistiller",
-    "LabelSmoothing",
-    "LastCheckpoint",
-    "LearnedLabels",
     "Learner",
-    "LoDM",
-    "LoggedCurves",
-    "LowRankMemory",
-    "Memory",
-    "Mnemonics",
-    "Observations",
-    "PixelDistillation",
-    "RandomLabels",
-    "RandomState",
     "ReplayLoss",
-    "ReplayMethod",
     "ResNet18",
-    "ReservoirBuffer",
-    "ReservoirSampling",
-    "RingBuffer",
     "Samples",
-    "SaveProgress",
-    "SlotBuffer",
     "SmallNet",
-    "SplitCIFAR10",
-    "SplitCIFAR100",
-    "SplitDigits",
-    "SplitImageFolder",
-    "SplitTinyImageNet",
-    "TaskCallback",
-    "TaskLoader",
-    "TaskProgressBar",
-    "TaskSequence",
-    "WholeBufferDistillation",
     "__version__",
     "concatenate",
     "cross_entropy",
@@ -135,3 +40,8 @@ __all__ = [
     "local_share",
     "sum_across_ranks",
 ]
+__all__ += callbacks.__all__
+__all__ += data.__all__
+__all__ += distill.__all__
+__all__ += memory.__all__
+__all__ += methods.__all__

@@ -1,4 +1,4 @@
-"""Continual-learning methods, one file each."""
+"""Continual-learning methods."""
 
 from ddn_lightning.methods.bic import BiC
 from ddn_lightning.methods.cls_er import CLSER

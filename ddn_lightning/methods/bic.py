@@ -1,4 +1,4 @@
-"""BiC: distil the past, then correct the bias towards new classes by two numbers."""
+"""BiC: distillation, and a correction of the bias towards new classes with two parameters."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -25,18 +25,18 @@ class BiC(ExemplarMethod):
     """BiC (Wu et al., CVPR 2019, https://arxiv.org/abs/1905.13260).
 
     From the second task on, a few samples of each class are held out from training. The network learns the labels and,
-    on old classes, the corrected outputs of the last task's network. Then it stands still, and the held-out samples say
-    by which scale and shift the outputs of the new classes have to be corrected. Exemplars are chosen at random.
+    for old classes, the corrected outputs of the previous task's network. After training, a scale and a shift for the
+    outputs of the new classes are learned on the held-out samples. Exemplars are chosen at random.
 
     Args:
-        held_out_fraction: Part of each old class's exemplars that is held out, at least one where there are two; of
-            each new class as many are. Balanced over classes as in the paper.
-        distillation_weight: Weight of distillation against that of the labels: ``paper`` for the part of the classes
-            that is old, ``lineage`` for one over the number of tasks, as in the code that the DDN paper builds on.
-        temperature: What outputs are divided by for distillation.
-        correction_epochs: Passes over the held-out samples to learn the correction.
-        correction_lr: Learning rate of Adam for it. Mammoth's 0.001 would move each number by a quarter at most in 250
-            passes, as a small memory's held-out samples are a single batch.
+        held_out_fraction: Fraction of each old class's exemplars to hold out, at least one of two or more; the same
+            number is held out of each new class. Balanced over classes as in the paper.
+        distillation_weight: Weight of distillation, where labels have the rest: ``paper`` for the fraction of old
+            classes, ``lineage`` for one over the number of tasks, as in the code that the DDN paper builds on.
+        temperature: Temperature of the distillation.
+        correction_epochs: Epochs over the held-out samples to learn the correction.
+        correction_lr: Learning rate of Adam for the correction. With Mammoth's 0.001 each parameter would change by at
+            most a quarter in 250 epochs, since the held-out samples of a small memory are a single batch.
         **kwargs: Arguments of :class:`ExemplarMethod`.
     """
 
@@ -48,7 +48,7 @@ class BiC(ExemplarMethod):
         cost="as iCaRL; bias correction at a task's end",
     )
 
-    correction_scale: Tensor  # (num_classes), one but for the classes of the last task
+    correction_scale: Tensor  # (num_classes), 1 except for the classes of the last task
     correction_shift: Tensor  # (num_classes)
 
     def __init__(
@@ -75,7 +75,7 @@ class BiC(ExemplarMethod):
         self.register_buffer("correction_shift", torch.zeros(self.num_classes))
 
     def current_loss(self, current: Samples) -> ReplayLoss:
-        """Cross-entropy with the labels, and with the softened outputs of the last task's network over old classes."""
+        """Cross-entropy with the labels and, over old classes, with the softened outputs of the previous network."""
         logits = self(current.images)
         loss = cross_entropy(self.masked(logits), current)
         if self.is_distilling:
@@ -98,25 +98,24 @@ class BiC(ExemplarMethod):
         return current.mean(-(targets * log_probabilities).sum(dim=1))
 
     def corrected(self, logits: Tensor) -> Tensor:
-        """Outputs without the bias towards the classes of the last task that has ended."""
+        """Outputs without the bias towards the classes of the last completed task."""
         return self.correction_scale * logits + self.correction_shift
 
     def class_scores(self, images: Tensor) -> Tensor:
-        """Corrected outputs; while a task is under way its correction is not known, and they are as they are."""
+        """Corrected outputs; uncorrected within a task, before its correction is learned."""
         logits = self(images)
         return self.masked(self.corrected(logits) if self.is_between_tasks else logits)
 
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """The task's data and the exemplars, but for those held out."""
+        """The task's data and the exemplars, without those held out."""
         samples = super().stream(sequence, epoch)
         return samples[~self._is_held_out(samples, epoch // sequence.epochs_per_task)]
 
     def setup(self, stage: str) -> None:
-        """For a fit, begin without a correction."""
+        """For a fit, reset the correction."""
         super().setup(stage)
         if stage == "fit":
-            self.correction_scale = torch.ones_like(self.correction_scale)
-            self.correction_shift = torch.zeros_like(self.correction_shift)
+            self._reset_correction()
 
     def end_task(self) -> None:
         """Learn the correction, choose exemplars and keep the network."""
@@ -125,11 +124,11 @@ class BiC(ExemplarMethod):
         super().end_task()
 
     def ranked(self, samples: Samples, number: int) -> Samples:
-        """In random order."""
+        """All samples in random order."""
         return samples[torch.randperm(len(samples), generator=self.streams[EXEMPLARS])]
 
     def _is_held_out(self, samples: Samples, task: int) -> Tensor:
-        """Equally many random samples of each class, always the same ones throughout a task."""
+        """Equally many random samples of each class, the same throughout a task."""
         if not len(self.exemplars):
             return torch.zeros(len(samples), dtype=torch.bool)
         share = int(self.exemplars.samples.labels.bincount().max())
@@ -139,10 +138,13 @@ class BiC(ExemplarMethod):
         is_held_out[order[rank_in_class(samples.labels[order]) < number]] = True
         return is_held_out
 
-    def _learn_correction(self) -> None:
-        """Fit scale and shift of the new classes. On all ranks alike, as all have all outputs."""
+    def _reset_correction(self) -> None:
         self.correction_scale = torch.ones_like(self.correction_scale)
         self.correction_shift = torch.zeros_like(self.correction_shift)
+
+    def _learn_correction(self) -> None:
+        """Fit scale and shift of the new classes; all ranks compute the same from all outputs."""
+        self._reset_correction()
         samples = concatenate([self.sequence.training_samples(self.task), self.exemplars.samples])
         samples = samples[self._is_held_out(samples, self.task)]
         if not len(samples):
@@ -169,15 +171,15 @@ def learn_correction(
     lr: float,
     note: Callable[[Tensor], None] = lambda loss: None,
 ) -> Tensor:
-    """The scale and shift of the new classes' outputs with the lowest cross-entropy, by Adam from 1 and 0.
+    """Scale and shift of the new classes' outputs that minimise the cross-entropy, by Adam from 1 and 0.
 
     Args:
-        logits: Outputs (samples, num_classes) of a network that stands still.
+        logits: Outputs of the network (samples, num_classes).
         labels: Class of each sample.
-        is_new: Which classes to correct (num_classes).
-        batches: Which samples to take each step on.
+        is_new: Classes to correct (num_classes).
+        batches: Sample indices of each step.
         lr: Learning rate.
-        note: Told the loss of each step.
+        note: Called with the loss of each step.
     """
     numbers = torch.tensor([1.0, 0.0], device=logits.device, dtype=logits.dtype, requires_grad=True)
     optimizer = torch.optim.Adam([numbers], lr)

@@ -1,4 +1,4 @@
-"""CLS-ER: replay with a fast and a slow memory of the network itself."""
+"""CLS-ER: replay with a fast and a slow moving average of the network."""
 
 import copy
 from typing import Any, Literal
@@ -16,17 +16,17 @@ from ddn_lightning.samples import Samples, cross_entropy
 class CLSER(ReplayMethod):
     """CLS-ER (Arani et al., ICLR 2022, https://arxiv.org/abs/2201.12604).
 
-    Two moving averages of the working network, a *plastic* one that is updated often and a *stable* one that is updated
-    seldom. On memory, the outputs are kept near those of the average that knows the sample's class better.
+    Two moving averages of the working network: a *plastic* one that is updated often and a *stable* one that is updated
+    rarely. On memory, the logits are kept close to those of the average that is more confident in the true class.
 
     Args:
-        consistency_weight: Weight of the distance to the averages. Published: 0.15 on CIFAR-10, 0.1 on Tiny-ImageNet.
+        consistency_weight: Weight of the distance to the average. Published: 0.15 on CIFAR-10, 0.1 on Tiny-ImageNet.
         plastic_rate: Probability of updating the plastic network after a step. Published: 0.3 to 1 on CIFAR-10, 0.08 on
             Tiny-ImageNet.
         stable_rate: Probability of updating the stable network after a step. Published: 0.1 to 0.8 on CIFAR-10, 0.04 to
             0.07 on Tiny-ImageNet.
-        ema_decay: Decay of both averages, once there were enough steps to average.
-        evaluate: Which network predicts. The DDN paper's numbers are the working one's, CLS-ER's own the stable one's.
+        ema_decay: Decay of both averages; smaller in the first steps.
+        evaluate: The network that predicts. The DDN paper evaluates the working one, CLS-ER's own paper the stable one.
         **kwargs: Arguments of :class:`ReplayMethod`.
     """
 
@@ -55,32 +55,32 @@ class CLSER(ReplayMethod):
         self.rates = {"plastic": plastic_rate, "stable": stable_rate}
         self.ema_decay = ema_decay
         self.evaluate = evaluate
-        # they stay in training mode with the method: BatchNorm's statistics are their own, from the batches they see
+        # in training mode with the method: they update BatchNorm statistics of their own
         self.averages = nn.ModuleDict({name: copy.deepcopy(self.network).requires_grad_(False) for name in self.rates})
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """Cross-entropy on both batches, and the distance to the better average."""
+        """Cross-entropy on both batches, and the distance to the more confident average."""
         (rehearsed,) = memory
         new = self.current_loss(current)
         logits = self.logits_of(rehearsed)
-        distances = (logits - self._better_outputs(rehearsed)).square().mean(dim=1)
+        distances = (logits - self._confident_logits(rehearsed)).square().mean(dim=1)
         other = new.other + self.consistency_weight * rehearsed.mean(distances)
         return ReplayLoss(other, new.current_logits, cross_entropy(logits, rehearsed), logits)
 
     @torch.no_grad()
-    def _better_outputs(self, samples: Samples) -> Tensor:
+    def _confident_logits(self, samples: Samples) -> Tensor:
         plastic, stable = (self.averages[name](samples.images) for name in ("plastic", "stable"))
         confidence = [z.softmax(dim=1).gather(1, samples.labels[:, None]) for z in (plastic, stable)]
         return torch.where(confidence[1] > confidence[0], stable, plastic)
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Update each average with its probability; parameters only."""
+        """Update the parameters of each average with its probability."""
         decay = min(1 - 1 / (self.trainer.global_step + 1), self.ema_decay)
         for name, average in self.averages.items():
             if torch.rand((), generator=self.streams[f"update {name}"]) < self.rates[name]:
                 torch._foreach_lerp_(list(average.parameters()), list(self.network.parameters()), 1 - decay)
 
     def class_scores(self, images: Tensor) -> Tensor:
-        """Scores of the network that is to be evaluated."""
+        """Scores of the network chosen by ``evaluate``."""
         return self.masked(self(images) if self.evaluate == "working" else self.averages[self.evaluate](images))

@@ -1,4 +1,4 @@
-"""Dark Experience Replay++: rehearse labels, and the outputs the network once gave."""
+"""Dark Experience Replay++: rehearse labels and stored logits."""
 
 from typing import Any
 
@@ -12,12 +12,11 @@ from ddn_lightning.samples import Samples, cross_entropy
 class DERPlusPlus(ReplayMethod):
     """DER++ (Buzzega et al., NeurIPS 2020, https://arxiv.org/abs/2004.07211).
 
-    Two independent draws from memory: on the first the outputs are kept near those stored with the samples, which are
-    the outputs for the augmented image just before the step in which it was stored; on the second the labels are
-    rehearsed.
+    Two independent draws from memory. On the first, logits are kept close to the stored ones, those of the augmented
+    image before the step in which it was stored; on the second, labels are rehearsed.
 
     Args:
-        alpha: Weight of the distance to the stored outputs. Published: 0.1 to 0.3.
+        alpha: Weight of the distance to the stored logits. Published: 0.1 to 0.3.
         beta: Weight of the loss on the labels. Published: 0.5 to 1.
         **kwargs: Arguments of :class:`ReplayMethod`.
 

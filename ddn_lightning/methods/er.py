@@ -1,4 +1,4 @@
-"""Experience Replay: rehearse a reservoir sample of the past with every batch."""
+"""Experience Replay: replay a draw from memory with every batch."""
 
 from typing import Any, Literal
 
@@ -15,18 +15,17 @@ from ddn_lightning.samples import Samples, concatenate, cross_entropy
 class ER(ReplayMethod):
     """Experience Replay (Ratcliff 1990; Chaudhry et al. 2019, https://arxiv.org/abs/1902.10486).
 
-    Minimises the cross-entropy of the incoming batch plus that of a draw from memory. With ``batches="separate"``, the
-    DDN paper's form, the two are forwarded one after the other, each with its own BatchNorm statistics, and their means
-    are summed. With ``"concatenated"``, Mammoth's form, they are forwarded together and averaged over both.
+    Minimises the cross-entropy of the incoming batch plus that of a draw from memory. With ``batches="separate"``, as
+    in the DDN paper, each is forwarded separately with its own BatchNorm statistics, and their means are summed. With
+    ``"concatenated"``, as in Mammoth, they are forwarded together and averaged over all samples.
 
-    The memory is a reservoir: after any number of batches it holds an even sample of all that was seen. How large it
-    is, how much is drawn from it and how the network learns are arguments of :class:`ReplayMethod`: ``backbone`` and
-    ``num_classes`` come first, then ``buffer_size``, ``replay_batch_size``, ``lr`` and ``distiller`` by name. One
-    ``fit`` learns all tasks of a :class:`TaskSequence` and fills ``accuracy_matrix``, a row for each task learned.
+    The memory is a reservoir by default, a uniform sample of all samples seen. Memory, optimizer and distiller are
+    arguments of :class:`ReplayMethod`. One ``fit`` learns all tasks of a :class:`TaskSequence` and fills
+    ``accuracy_matrix``, one row per task.
 
     Args:
-        batches: How the incoming and the replayed batch are put together.
-        replay_weight: Weight of the memory's term: 2 is the control for methods that rehearse twice.
+        batches: Whether the incoming and the replayed batch are forwarded together.
+        replay_weight: Weight of the memory term; 2 is the control for methods that replay twice.
         **kwargs: Arguments of :class:`ReplayMethod`.
 
     Example:
@@ -51,7 +50,7 @@ class ER(ReplayMethod):
         check_not_negative(replay_weight=replay_weight)
         if batches == "concatenated" and self.running_statistics == "memory":
             raise ConfigurationError(
-                "running_statistics=memory needs batches=separate: concatenated batches have their statistics in common"
+                "running_statistics=memory needs batches=separate: concatenated batches share their statistics"
             )
         self.batches = batches
         self.replay_weight = replay_weight
@@ -59,19 +58,18 @@ class ER(ReplayMethod):
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy on both batches."""
         (replayed,) = memory
-        return self._together(current, replayed) if self.batches == "concatenated" else self._apart(current, replayed)
-
-    def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
-        """The loss of each replayed sample: the cross-entropy with its label."""
-        return functional.cross_entropy(logits, replayed.labels, reduction="none")
-
-    def _apart(self, current: Samples, replayed: Samples) -> ReplayLoss:
+        if self.batches == "concatenated":
+            return self._concatenated_loss(current, replayed)
         logits = self.logits_of(current)
         memory_logits = self.logits_of(replayed)
         rehearsal = self.replay_weight * replayed.mean(self.replay_losses(memory_logits, replayed))
         return ReplayLoss(cross_entropy(logits, current), logits, rehearsal, memory_logits, self.replay_weight)
 
-    def _together(self, current: Samples, replayed: Samples) -> ReplayLoss:
+    def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
+        """The loss of each replayed sample: cross-entropy with its label."""
+        return functional.cross_entropy(logits, replayed.labels, reduction="none")
+
+    def _concatenated_loss(self, current: Samples, replayed: Samples) -> ReplayLoss:
         both = concatenate([current, replayed])
         logits = self(both.images)
         new, old = logits[: len(current)], logits[len(current) :]

@@ -1,4 +1,4 @@
-"""ER-ACE: replay with asymmetric cross-entropy, which spares the old classes from the new ones."""
+"""ER-ACE: replay with asymmetric cross-entropy, in which new samples do not affect old classes."""
 
 from typing import Any, Literal
 
@@ -17,9 +17,9 @@ from ddn_lightning.samples import Samples, cross_entropy
 class ERACE(ReplayMethod):
     """ER-ACE (Caccia et al., ICLR 2022, https://arxiv.org/abs/2104.05025).
 
-    From the second task on, the incoming batch is classified among its own classes and those never seen only, so that
-    learning them does not push the old ones away; memory is rehearsed over all classes. In the first task there is
-    neither mask nor replay, as in the code that the DDN paper builds on.
+    From the second task on, the incoming batch is classified only among its own classes and those not yet seen, so that
+    it does not suppress old classes; memory is classified among all. The first task has neither mask nor replay, as in
+    the code that the DDN paper builds on.
 
     Args:
         head_form: ``linear``, as in the DDN paper, or ``cosine``, scaled by 10, as in the original.
@@ -29,7 +29,7 @@ class ERACE(ReplayMethod):
     facts = Facts("er_ace", "ER-ACE", "[Caccia et al. 2022](https://arxiv.org/abs/2104.05025)")
 
     replay_from_task = 2
-    is_met_class: Tensor
+    is_met_class: Tensor  # (num_classes), classes of all incoming batches so far
 
     def __init__(self, *args: Any, head_form: Literal["linear", "cosine"] = "linear", **kwargs: Any) -> None:
         self.head_form = head_form
@@ -37,34 +37,34 @@ class ERACE(ReplayMethod):
         self.register_buffer("is_met_class", torch.zeros(self.num_classes, dtype=torch.bool))
 
     def build_head(self, feature_dim: int) -> nn.Module:
-        """Linear or cosine."""
+        """A linear or cosine head."""
         if self.head_form == "cosine":
             return CosineHead(feature_dim, self.num_classes, scale=10.0)
         return super().build_head(feature_dim)
 
     def current_loss(self, current: Samples) -> ReplayLoss:
-        """Plain cross-entropy, while nothing is replayed."""
+        """Cross-entropy over all classes, in a step without replay."""
         self._register_classes(current)
         return super().current_loss(current)
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """Masked cross-entropy on the incoming batch, plain cross-entropy on memory."""
+        """Masked cross-entropy on the incoming batch, cross-entropy on memory."""
         (rehearsed,) = memory
         is_absent = self.is_met_class & ~self._register_classes(current)
         logits = self.logits_of(current)
         memory_logits = self.logits_of(rehearsed)
-        among_the_rest = logits.masked_fill(is_absent, torch.finfo(logits.dtype).min)
+        masked = logits.masked_fill(is_absent, torch.finfo(logits.dtype).min)
         rehearsal = cross_entropy(memory_logits, rehearsed)
-        return ReplayLoss(cross_entropy(among_the_rest, current), logits, rehearsal, memory_logits)
+        return ReplayLoss(cross_entropy(masked, current), logits, rehearsal, memory_logits)
 
     def setup(self, stage: str) -> None:
-        """For a fit, begin with no class met."""
+        """For a fit, reset the classes met."""
         super().setup(stage)
         if stage == "fit":
             self.is_met_class = torch.zeros_like(self.is_met_class)
 
     def _register_classes(self, current: Samples) -> Tensor:
-        """Note which classes were in any batch; returns those in this one, on whatever rank."""
+        """Add the classes of the batch over all ranks to those met; returns the classes of the batch."""
         labels = gather_shares(current.labels, current.total)
         is_present = functional.one_hot(labels, self.num_classes).any(dim=0)
         self.is_met_class = self.is_met_class | is_present

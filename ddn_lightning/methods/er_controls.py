@@ -1,6 +1,6 @@
-"""Forms of Experience Replay that take apart what a replayed batch does: its gradient, its statistics, its domain.
+"""Variants of Experience Replay that isolate the effects of a replayed batch: gradient, BatchNorm statistics, domain.
 
-They are controls of a study, each a few lines, and run by their import path:
+Controls of a study, run by their import path:
 ``ddn fit ... --model ddn_lightning.methods.er_controls.StatisticsDraw``.
 """
 
@@ -17,10 +17,10 @@ from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 
 class StatisticsDraw(ER):
-    """One more draw from old memory that moves BatchNorm's running statistics and nothing else."""
+    """An additional draw from old memory that only updates BatchNorm's running statistics."""
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """ER's, and a forward pass without gradient beside it."""
+        """ER's loss, and a forward pass of the additional draw without gradient."""
         loss = super().loss(current, *memory)
         old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY])
         if old is not None:
@@ -30,7 +30,7 @@ class StatisticsDraw(ER):
 
 
 class NewestStatistics(ER):
-    """Calibrated statistics are those of the newest task's stored samples: images as they came in last."""
+    """Calibrated statistics are measured on the stored samples of the newest task only."""
 
     def calibration_slots(self) -> Tensor:
         """The slots of the current task."""
@@ -38,11 +38,11 @@ class NewestStatistics(ER):
 
 
 class MixedDraw(ER):
-    """Some incoming samples are forwarded together with the replayed ones, without a loss of their own there.
+    """Some incoming samples are forwarded together with the replayed ones, without adding to the loss there.
 
     Args:
         *args: Arguments of :class:`ER`.
-        incoming: How many, on each device.
+        incoming: Number of these samples on each device.
         **kwargs: Arguments of :class:`ER`.
     """
 
@@ -52,7 +52,7 @@ class MixedDraw(ER):
         self.incoming = incoming
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """ER's, with replayed logits that are normalised with incoming samples among them."""
+        """ER's loss, with incoming samples in the BatchNorm statistics of the replayed batch."""
         (replayed,) = memory
         logits = self.logits_of(current)
         mixed = concatenate([replayed, current[: self.incoming]])
@@ -61,10 +61,10 @@ class MixedDraw(ER):
 
 
 class MemoryStep(ER):
-    """One more step after each, on a draw from memory alone."""
+    """An additional step after each, on a draw from memory only."""
 
     def after_step(self) -> None:
-        """Rehearse once more."""
+        """Take a step on memory."""
         replayed = self.draw_memory()
         if replayed is not None:
             logits = self.logits_of(replayed)

@@ -1,4 +1,4 @@
-"""What the methods share that train on exemplars as if they were data."""
+"""The base class of methods that train on exemplars as data."""
 
 import copy
 from abc import abstractmethod
@@ -21,15 +21,15 @@ from ddn_lightning.samples import Samples, concatenate
 
 
 class ExemplarMethod(ReplayMethod):
-    """Trains on each task's data merged with exemplars of the classes before, and keeps its network of the last task.
+    """Trains on each task's data merged with exemplars of old classes, and keeps the network of the previous task.
 
-    Exemplars are chosen at a task's end, among all of its data: in the online setting too, as in the code that the DDN
-    paper builds on, each sample is trained on once but looked at once more. A method says its :meth:`current_loss`, and
-    may have work of its own at a task's end. Scores are limited to the classes seen: of the others, nothing is learned.
+    Exemplars are chosen among all data of a task at its end, also in the online setting, as in the code that the DDN
+    paper builds on. A method implements :meth:`current_loss` and may override :meth:`end_task`. Predictions are limited
+    to the classes seen.
 
     Args:
-        **kwargs: Arguments of :class:`ReplayMethod`. There is no replayed batch, and ``replay_batch_size`` is that of
-            the work at a task's end; ``mask_unseen`` is always on.
+        **kwargs: Arguments of :class:`ReplayMethod`. There is no replayed batch: ``replay_batch_size`` is the batch
+            size of the work at a task's end. ``mask_unseen`` is always on.
     """
 
     memory_draws = 0
@@ -54,10 +54,10 @@ class ExemplarMethod(ReplayMethod):
 
     @abstractmethod
     def current_loss(self, current: Samples) -> ReplayLoss:
-        """The loss on a batch of the task's data and exemplars mixed."""
+        """The loss on a batch of data and exemplars."""
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """The same: there is no other batch."""
+        """The loss on the incoming batch."""
         return self.current_loss(current)
 
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
@@ -66,14 +66,14 @@ class ExemplarMethod(ReplayMethod):
         return concatenate([data, self.exemplars.samples]) if len(self.exemplars) else data
 
     def setup(self, stage: str) -> None:
-        """For a fit, begin without exemplars."""
+        """For a fit, remove all exemplars."""
         super().setup(stage)
         if stage == "fit":
             self.exemplars.clear()
             self.is_old_class = torch.zeros_like(self.is_old_class)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse exemplars that could not be of this sequence."""
+        """Refuse exemplars that cannot be from this sequence."""
         super().on_load_checkpoint(checkpoint)
         saved = ExemplarSet(self.buffer_size)
         saved.set_extra_state(checkpoint["state_dict"].get("exemplars._extra_state"))
@@ -81,7 +81,7 @@ class ExemplarMethod(ReplayMethod):
             check_samples("exemplars", saved.samples, self.sequence.test_set, self.sequence.task_classes)
 
     def begin_task(self) -> None:
-        """Note which classes are old."""
+        """Set the old classes."""
         self.is_old_class = self.is_seen_class.clone()
         self.is_old_class[self.sequence.task_classes[self.task]] = False
 
@@ -91,17 +91,17 @@ class ExemplarMethod(ReplayMethod):
         self.keep_network()
 
     def choose_exemplars(self) -> None:
-        """Let the classes of the task share the memory with the old ones."""
+        """Store exemplars of the task's classes and shrink the old ones."""
         num_classes = int(self.is_seen_class.sum())
         number = self.exemplars.buffer_size // num_classes
         self.exemplars.store(self.ranked(self.sequence.training_samples(self.task), number), num_classes)
 
     def ranked(self, samples: Samples, number: int) -> Samples:
-        """The best of each class, the best first: by herding.
+        """The exemplars of each class in order of preference: by default herding.
 
         Args:
             samples: Data of a task.
-            number: How many of each class are needed.
+            number: Number of exemplars per class.
         """
         features = self.features_of(samples).cpu()
         classes = torch.unique(samples.labels)
@@ -112,21 +112,21 @@ class ExemplarMethod(ReplayMethod):
         return samples[torch.cat(chosen)]
 
     def keep_network(self) -> None:
-        """Keep the network as it is now, to compare the next task's with."""
+        """Copy the network to the old network."""
         self.old_network.load_state_dict(self.network.state_dict())
 
     def old_outputs(self, images: Tensor) -> Tensor:
-        """Logits of the network of the last task."""
+        """Logits of the old network."""
         with evaluating(self.old_network):
             logits: Tensor = self.old_network(images)
         return logits
 
     def features_of(self, samples: Samples) -> Tensor:
-        """Features of samples as they are, not augmented, in evaluation mode."""
+        """Features of samples in evaluation mode, not augmented."""
         return self.outputs_of(self.backbone, samples)
 
     def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
-        """What a module gives for samples as they are. The ranks share the work and all get the whole."""
+        """Outputs of a module for samples in evaluation mode, not augmented; computed in shares and gathered."""
         assert self.transform is not None
         parts = torch.split(local_share(samples.images), self.sequence.eval_batch_size)
         with evaluating(module):
@@ -135,10 +135,10 @@ class ExemplarMethod(ReplayMethod):
 
     @property
     def is_distilling(self) -> bool:
-        """Whether there is a network of an earlier task to learn from."""
+        """Whether there is an old network to distil from."""
         return self.task > 0
 
     @property
     def is_between_tasks(self) -> bool:
-        """Whether the work at the end of the last task begun is done."""
+        """Whether the current task has ended."""
         return self.tasks_finished == self.tasks_seen

@@ -7,7 +7,7 @@ from ddn_lightning.samples import Samples
 
 
 class Finetune(ReplayMethod):
-    """Trains on each task as it comes and rehearses nothing: what forgetting looks like when nothing is done about it.
+    """Trains on each task without replay: the forgetting that other methods reduce.
 
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`; those about memory have no effect.

@@ -1,4 +1,4 @@
-"""iCaRL: classify by the nearest mean of exemplars, and distil the network's own past outputs."""
+"""iCaRL: nearest-mean-of-exemplars classification and distillation."""
 
 from typing import Any
 
@@ -17,17 +17,16 @@ from ddn_lightning.samples import Samples
 class ICaRL(ExemplarMethod):
     """iCaRL (Rebuffi et al., CVPR 2017, https://arxiv.org/abs/1611.07725).
 
-    Each output is a binary classifier: for new classes it learns the labels, for old ones what the network of the last
-    task says, on data and exemplars alike. Exemplars are chosen by herding, and the prediction is the class whose
-    exemplars have the nearest mean feature. While a task is under way there are no exemplars of its classes; accuracy
-    measured then is that of the outputs.
+    Each output is a binary classifier, trained on the labels for new classes and on the previous network's outputs for
+    old ones. Exemplars are chosen by herding, and the prediction is the class whose exemplars have the nearest mean
+    feature. Within a task, before its exemplars are chosen, the outputs predict.
 
-    The loss is a mean over the outputs, of which few matter to a sample, and wants a larger ``lr`` than the others'
-    0.03, which is the DDN paper's: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).
+    The loss is a mean over the outputs, most of which matter little for a sample, and needs a larger ``lr`` than the
+    DDN paper's 0.03: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).
 
     Args:
-        normalise: Whether features and their means have length one, as in the original; without, the squared distance
-            is between the features as they are, as in the code that the DDN paper builds on.
+        normalise: Whether to normalise features and means, as in the original. By default they are not, as in the code
+            that the DDN paper builds on.
         **kwargs: Arguments of :class:`ExemplarMethod`.
     """
 
@@ -39,7 +38,7 @@ class ICaRL(ExemplarMethod):
         cost="no replayed batch, 1 forward pass of the last network; herding at a task's end",
     )
 
-    class_means: Tensor
+    class_means: Tensor  # (num_classes, feature_dim)
 
     def __init__(self, *args: Any, normalise: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,20 +56,20 @@ class ICaRL(ExemplarMethod):
         return ReplayLoss(current.mean(losses), logits)
 
     def end_task(self) -> None:
-        """Choose exemplars, and take the means of all classes with the network as it is now."""
+        """Choose exemplars and compute the means of all classes."""
         super().end_task()
         self.class_means = self._means_of_exemplars()
 
     def _means_of_exemplars(self) -> Tensor:
-        held = self.exemplars.samples
-        features = self.features_of(held)
-        labels = held.labels.to(features.device)
+        exemplars = self.exemplars.samples
+        features = self.features_of(exemplars)
+        labels = exemplars.labels.to(features.device)
         sums = torch.zeros_like(self.class_means).index_add(0, labels, features)
         counts = torch.bincount(labels, minlength=self.num_classes)
         return self._directions(sums / counts.clamp_min(1)[:, None])
 
     def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
-        """With the means of the classes as the calibrated network has them."""
+        """Adds the class means of the calibrated network."""
         buffers = super().calibrated_buffers(batch_size, class_balanced)
         if buffers and self.is_between_tasks:
             with torch.inference_mode(False), isolate_rng(), swapped_buffers(self, buffers):
@@ -78,11 +77,11 @@ class ICaRL(ExemplarMethod):
         return buffers
 
     def features_of(self, samples: Samples) -> Tensor:
-        """Features in evaluation mode, of length one if asked for."""
+        """Features in evaluation mode, normalised if ``normalise``."""
         return self._directions(super().features_of(samples))
 
     def class_scores(self, images: Tensor) -> Tensor:
-        """Minus the squared distances to the class means."""
+        """Negative squared distances to the class means."""
         if not self.is_between_tasks:
             return super().class_scores(images)
         features = self._directions(self.backbone(images))

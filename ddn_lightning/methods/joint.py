@@ -10,10 +10,10 @@ from ddn_lightning.samples import Samples
 
 
 class Joint(Finetune):
-    """Trains on all tasks mixed: as many steps as the sequence, each sample as often, but in no order of tasks.
+    """Trains on all tasks mixed, with the same number of steps and passes over each sample as the sequence.
 
-    In place of task ``t``'s data it gets the ``t``-th part of all data, cut after shuffling, so that nothing but the
-    order differs from fine-tuning. Read its final accuracy as the upper bound; forgetting means nothing here.
+    Instead of the data of task ``t`` it gets the ``t``-th part of the shuffled data: only the order differs from
+    fine-tuning. Its final accuracy is the upper bound; its forgetting has no meaning.
 
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`; those about memory have no effect.
@@ -22,7 +22,7 @@ class Joint(Finetune):
     facts = Facts("joint", "joint training", "upper bound", "no memory", "no replayed batch")
 
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """A part of everything, another one in each task."""
+        """A part of all data, another one in each task."""
         task, pass_number = divmod(epoch, sequence.epochs_per_task)
         generator = generator_for(self.streams.seed, f"parts of pass {pass_number}")
         order = torch.randperm(len(sequence.train_set), generator=generator)

@@ -1,4 +1,4 @@
-"""LoDM: rehearse synthetic images of low rank instead of stored ones."""
+"""LoDM: replay low-rank synthetic images instead of stored ones."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from ddn_lightning.methods.er import ER
 
 
 class LoDM(ER):
-    """Low-rank distribution matching (Yang et al., NeurIPS 2023), with Experience Replay around it.
+    """Low-rank distribution matching (Yang et al., NeurIPS 2023) as the memory of Experience Replay.
 
-    The memory is a :class:`LowRankMemory`: more images than a reservoir has room for, none of them real. Every incoming
-    batch is matched as it comes, so that no data are kept or looked at again, in the online setting too. The published
-    use is another one, 20,000 steps on all data of a class and a network trained anew on the memory at each task's end;
-    how the DDN paper puts it into ER is not said, and the way and the budget here are our choice.
+    The memory is a :class:`LowRankMemory`: more images than a reservoir of the same size, none of them real. It matches
+    each incoming batch once, so that no data are stored or revisited, also in the online setting. The original takes
+    20,000 steps on all data of a class and retrains the network on the memory at each task's end. The DDN paper does
+    not say how it combines LoDM with ER; the combination and the budget here are our choice.
 
     Args:
-        memory: The memory, whose arguments say how images are learned; a :class:`LowRankMemory` by default.
-        **kwargs: Arguments of :class:`ER`. ``buffer_size`` is counted in images' worth of numbers.
+        memory: The memory, with the arguments of distribution matching; by default a :class:`LowRankMemory`.
+        **kwargs: Arguments of :class:`ER`. ``buffer_size`` is the size in full images.
     """
 
     facts = Facts(
@@ -35,10 +35,10 @@ class LoDM(ER):
     def __init__(self, *args: Any, memory: LowRankMemory | None = None, **kwargs: Any) -> None:
         super().__init__(*args, memory=LowRankMemory() if memory is None else memory, **kwargs)
         if isinstance(self.distiller, LearnedLabels):
-            raise ConfigurationError("LoDM cannot take LearnedLabels, which has a label for each stored image")
+            raise ConfigurationError("LoDM cannot take LearnedLabels, which learns a label for each stored image")
 
     def setup(self, stage: str) -> None:
-        """Refuse a memory that the last task would find too small."""
+        """Refuse a memory that is too small for all classes."""
         super().setup(stage)
         if stage == "fit":
             self.memory.images_per_class(self.sequence.test_set.images.shape, self.num_classes)

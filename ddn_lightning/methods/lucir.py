@@ -1,4 +1,4 @@
-"""LUCIR: a cosine classifier whose features may not turn away, rebalanced at each task's end."""
+"""LUCIR: a cosine classifier with feature distillation and margin ranking, rebalanced at each task's end."""
 
 from typing import Any
 
@@ -22,20 +22,20 @@ FINE_TUNING = "fine-tuning"
 class LUCIR(ExemplarMethod):
     """LUCIR (Hou et al., CVPR 2019, https://doi.org/10.1109/CVPR.2019.00092).
 
-    Logits are cosines times a learned scale. From the second task on, features are kept from turning away from those of
-    the last task's network, and samples of old classes are kept apart from the new classes that are nearest to them;
-    weights of old classes stay as they are, those of new ones begin as the mean direction of their class, for which the
-    task's data are looked at once before training. A task ends with herding and a fine-tuning of the head alone on the
-    exemplars, which are balanced; the backbone stays in evaluation mode meanwhile.
+    Logits are cosines times a learned scale. From the second task on, the directions of features are distilled from the
+    previous network, and samples of old classes are separated from the nearest new classes by a margin. Head weights of
+    old classes are frozen; those of new classes start as the mean direction of their features, in one pass over the
+    task's data. At a task's end exemplars are chosen by herding, and the head is fine-tuned on them with the backbone
+    in evaluation mode.
 
     Args:
-        less_forget_weight: Weight of one minus the cosine between features and old features, before it is multiplied by
-            the square root of old over new classes.
-        ranking_weight: Weight of the margin ranking.
-        margin: How much nearer a sample of an old class is to be to its own class than to a new one, in cosines.
-        hardest_classes: How many of the new classes are ranked against, the nearest ones.
-        fine_tuning_epochs: Passes over the exemplars at a task's end, from the second task on.
-        fine_tuning_lr: Learning rate of these.
+        less_forget_weight: Weight of one minus the cosine between new and old features, further multiplied by the
+            square root of the ratio of old to new classes.
+        ranking_weight: Weight of the margin ranking loss.
+        margin: Margin between the cosines of a sample's own class and of a new class.
+        hardest_classes: Number of nearest new classes in the ranking loss.
+        fine_tuning_epochs: Epochs of fine-tuning on the exemplars, from the second task on.
+        fine_tuning_lr: Learning rate of fine-tuning.
         **kwargs: Arguments of :class:`ExemplarMethod`.
     """
 
@@ -76,35 +76,35 @@ class LUCIR(ExemplarMethod):
         self.fine_tuning_lr = fine_tuning_lr
 
     def build_head(self, feature_dim: int) -> nn.Module:
-        """Cosines times a learned scale, which begins at one."""
+        """Cosines times a learned scale that starts at 1."""
         return CosineHead(feature_dim, self.num_classes, scale=1.0, learn_scale=True)
 
     def current_loss(self, current: Samples) -> ReplayLoss:
-        """Cross-entropy, and from the second task on the two terms that keep old classes where they are."""
+        """Cross-entropy and, from the second task on, feature distillation and margin ranking."""
         features = self.backbone(current.images)
         cosines = self.head.cosines(features, is_frozen=self.is_old_class)
         logits = self.head.scale * cosines
         loss = cross_entropy(self.masked(logits), current)
         if self.is_distilling:
-            loss = loss + self.adaptive_weight * self._turning_away(features, current)
+            loss = loss + self.adaptive_weight * self._feature_distillation(features, current)
             loss = loss + self.ranking_weight * self._ranking(cosines, current)
         return ReplayLoss(loss, logits)
 
     @property
     def adaptive_weight(self) -> Tensor:
-        """The weight on features, which grows with the number of old classes: by the *current* task's, not the last."""
+        """The weight of feature distillation, which grows with the ratio of old to new classes."""
         old = self.is_old_class.sum()
         return self.less_forget_weight * (old / (self.is_seen_class.sum() - old)).sqrt()
 
-    def _turning_away(self, features: Tensor, current: Samples) -> Tensor:
+    def _feature_distillation(self, features: Tensor, current: Samples) -> Tensor:
         old_backbone = self.old_network.get_submodule("backbone")
         with evaluating(old_backbone):
             old_features = old_backbone(current.images)
         return current.mean(1 - functional.cosine_similarity(features, old_features))
 
     def _ranking(self, cosines: Tensor, current: Samples) -> Tensor:
-        """Mean hinge loss over the samples of old classes in the whole batch and their nearest new classes."""
-        is_new = self.is_seen_class & ~self.is_old_class  # not the classes still to come
+        """Mean hinge loss over the samples of old classes in the global batch and their nearest new classes."""
+        is_new = self.is_seen_class & ~self.is_old_class  # without future classes
         number = min(self.hardest_classes, len(self.sequence.task_classes[0]))
         nearest = cosines.masked_fill(~is_new, torch.finfo(cosines.dtype).min).topk(number, dim=1).values
         own = cosines.gather(1, current.labels[:, None])
@@ -114,16 +114,16 @@ class LUCIR(ExemplarMethod):
         return (losses * is_old).sum() / count.clamp_min(1)
 
     def begin_task(self) -> None:
-        """Imprint the weights of new classes."""
+        """Initialise the head weights of new classes."""
         super().begin_task()
         if self.is_distilling:
             self._imprint(self.sequence.training_samples(self.task))
 
     @torch.no_grad()
     def _imprint(self, samples: Samples) -> None:
-        """Set each new class's weight to the mean direction of its features, as long as the old weights are.
+        """Set the weight of each new class to the mean direction of its features, with the norm of old weights.
 
-        A class without samples keeps the weight it has: nothing has no direction.
+        A class without samples keeps its weight.
         """
         directions = functional.normalize(self.features_of(samples))
         labels = samples.labels.to(directions.device)
@@ -143,10 +143,10 @@ class LUCIR(ExemplarMethod):
         optimizer = torch.optim.SGD(
             self.head.parameters(), self.fine_tuning_lr, momentum=self.momentum, weight_decay=self.weight_decay
         )
-        held = self.exemplars.samples
+        exemplars = self.exemplars.samples
         for _ in track(self.trainer, self.fine_tuning_epochs, "fine-tuning the head"):
-            for batch in torch.split(torch.randperm(len(held), generator=generator), self.replay_batch_size):
-                share = held[local_share(batch)].to(self.device)
+            for batch in torch.split(torch.randperm(len(exemplars), generator=generator), self.replay_batch_size):
+                share = exemplars[local_share(batch)].to(self.device)
                 share.global_size = len(batch)
                 share = self.augment(share, generator)
                 with evaluating(self.backbone):

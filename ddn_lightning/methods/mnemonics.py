@@ -1,4 +1,4 @@
-"""Mnemonics: exemplars of the current task are learned, pixel by pixel."""
+"""Mnemonics: learn the pixels of the current task's stored images."""
 
 from torch import Tensor
 
@@ -8,12 +8,12 @@ from ddn_lightning.samples import Samples
 
 
 class Mnemonics(PixelDistillation):
-    """Mnemonics (Liu et al., CVPR 2020, https://arxiv.org/abs/2002.10211), with Experience Replay around it.
+    """Mnemonics (Liu et al., CVPR 2020, https://arxiv.org/abs/2002.10211) as the memory of Experience Replay.
 
-    At a task's end, what the reservoir holds of *this* task is learned such that a step on it lowers the loss on the
-    task's data (Eq. 3 of the DDN paper); what it holds of earlier tasks stays as it is. The DDN paper says no more than
-    that it is applied to ER. Its own paper trains for several virtual steps, on herded exemplars of a network with
-    distillation; here there is one exact step, and every number is our choice.
+    At a task's end, the stored images of *this* task are learned such that a step on them lowers the loss on the task's
+    data (Eq. 3 of the DDN paper); those of earlier tasks do not change. The DDN paper only says that Mnemonics is
+    applied to ER. The original takes several virtual steps, on herded exemplars of a network with distillation; this
+    one takes a single exact step, and its hyper-parameters are our choice.
 
     Args:
         **kwargs: Arguments of :class:`PixelDistillation`.
@@ -28,7 +28,7 @@ class Mnemonics(PixelDistillation):
     )
 
     def slots_to_learn(self) -> Tensor:
-        """Those of the task that ends."""
+        """The slots of the current task."""
         return self.memory.slots_of([self.task])
 
     def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:

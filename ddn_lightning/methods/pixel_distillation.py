@@ -1,4 +1,4 @@
-"""What the methods share that learn the pixels of their memory."""
+"""The base class of methods that learn the pixels of their memory."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -24,21 +24,20 @@ DISTILLATION = "pixel distillation"
 class PixelDistillation(ER):
     """Experience Replay whose stored images are learned at each task's end, by bi-level optimization.
 
-    *Inner*: a virtual SGD step of the whole network, which is in evaluation mode, on a batch of stored images. *Outer*:
-    the stepped network's loss on real data, whose gradient moves the pixels. They begin as the images that reservoir
-    sampling has kept, and end as whole grey levels again: the memory holds ``buffer_size`` images and no more, though
-    learning them takes a copy in floating point for a while.
+    *Inner*: a virtual SGD step of the whole network, in evaluation mode, on a batch of stored images. *Outer*: the
+    stepped network's loss on real data, whose gradient updates the pixels. Pixels start as the stored images and are
+    rounded to grey levels at the end, so that the memory holds ``buffer_size`` images; only the learning needs a copy
+    in floating point.
 
-    The gradient's size goes with the learning rate of the virtual step: plain SGD at the published 0.01 would hardly
-    move a pixel by a grey level (on Split Digits no gradient is above 0.04), so the steps are Adam's. Like the choice
-    of exemplars, the outer loss looks at the task's data once more at its end: in the online setting that is a
-    relaxation, and another way would be to keep some of the data in the memory's place.
+    The gradient scales with the learning rate of the virtual step: SGD with the published 0.01 would hardly change a
+    pixel by a grey level (on Split Digits no gradient exceeds 0.04), so the outer steps are Adam's. The outer loss
+    reads the task's data once more at its end, which relaxes the online setting, as the choice of exemplars does.
 
     Args:
         distillation_steps: Outer steps at each task's end.
-        distillation_lr: Learning rate of Adam for what is learned, pixels being normalised.
-        **kwargs: Arguments of :class:`ER`. ``replay_batch_size`` is also that of the inner and the outer batch, and
-            ``lr`` that of the virtual step.
+        distillation_lr: Learning rate of Adam, for normalised pixels.
+        **kwargs: Arguments of :class:`ER`. ``replay_batch_size`` is also the size of the inner and outer batches, and
+            ``lr`` the learning rate of the virtual step.
     """
 
     memory: SlotBuffer
@@ -52,39 +51,39 @@ class PixelDistillation(ER):
 
     @abstractmethod
     def slots_to_learn(self) -> Tensor:
-        """The slots of the memory whose images are learned."""
+        """The slots of the memory to learn."""
 
     @abstractmethod
     def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
-        """The parts of the outer loss, augmented.
+        """The batches of the outer loss, augmented.
 
         Args:
             data: The task's data.
-            held: What the slots held before.
+            held: The stored samples before learning.
         """
 
     def begin_learning(self, held: Samples) -> list[Tensor]:
-        """Make what is learned besides the pixels: a row for each slot."""
+        """Create further parameters besides the pixels: a row for each slot."""
         return []
 
     def inner_losses(self, logits: Tensor, samples: Samples) -> Tensor:
-        """The inner loss of each sample. Its ``slots`` are rows of what is learned."""
+        """The inner loss of each sample, whose ``slots`` are rows of the learned parameters."""
         return super().replay_losses(logits, samples)
 
     def after_learning_step(self) -> None:
-        """Work after each outer step, without gradients."""
+        """Hook after each outer step, without gradients."""
 
     def end_learning(self, slots: Tensor) -> None:
-        """Keep what was learned besides the pixels."""
+        """Store the further parameters."""
 
     def setup(self, stage: str) -> None:
-        """Refuse a precision in which there would be nothing to learn from."""
+        """Refuse too low a precision."""
         super().setup(stage)
         if stage == "fit":
             check_precision(self.trainer, type(self).__name__)
 
     def end_task(self) -> None:
-        """Learn the images of the memory."""
+        """Learn the images in the memory."""
         assert self.transform is not None
         slots = self.slots_to_learn()
         if len(slots):
@@ -93,7 +92,7 @@ class PixelDistillation(ER):
             self.end_learning(slots)
 
     def _learn(self, held: Samples) -> Tensor:
-        """Learned images, normalised."""
+        """The learned images, normalised."""
         assert self.transform is not None
         images = self.transform(held.images).to(self.dtype)
         black, white = (self.transform(torch.full_like(held.images[:1], v)).to(self.dtype) for v in (0, 255))
@@ -118,16 +117,16 @@ class PixelDistillation(ER):
         def inner_loss(logits: Tensor) -> Tensor:
             return inner.mean(self.inner_losses(logits, inner))
 
-        # a compiled network cannot be differentiated twice
+        # eager: a compiled network cannot be differentiated twice
         with evaluating(self.network), torch.enable_grad(), torch.compiler.set_stance("force_eager"):
             return pixel_surrogate(FrozenNetwork(self.network), inner, inner_loss, outer, self.lr)
 
     def draw_from(self, samples: Samples) -> Samples:
-        """An augmented batch of samples, drawn for the outer loss."""
+        """An augmented random batch for the outer loss."""
         chosen = self._choose(samples)
         share = samples[local_share(chosen)].to(self.device)
         return self.augment(replace(share, global_size=len(chosen)), self.streams[DISTILLATION])
 
     def _choose(self, samples: Samples) -> Tensor:
-        """Which samples are in the next batch, over all ranks."""
+        """Random indices of the next batch, over all ranks."""
         return torch.randperm(len(samples), generator=self.streams[DISTILLATION])[: self.replay_batch_size]

@@ -1,4 +1,4 @@
-"""Whole-buffer distillation: images and labels of the entire memory are learned."""
+"""Whole-buffer distillation: learn images and labels of the whole memory."""
 
 from typing import Any
 
@@ -13,14 +13,13 @@ from ddn_lightning.samples import Samples
 
 
 class WholeBufferDistillation(PixelDistillation):
-    """The DDN paper's framework before it has a hypernetwork (Liao et al., ICML 2025, Eq. 4).
+    """The DDN paper's framework without the hypernetwork (Liao et al., ICML 2025, Eq. 4).
 
-    At a task's end the whole memory, images and soft labels, is learned such that a step on it lowers the loss on the
-    task's data *and* on the memory before, which is what Mnemonics lacks. The memory before is what the reservoir has
-    kept of earlier tasks, with its hard labels. The paper finds this too costly and prone to overfitting, and does not
-    measure it; it is here to be compared with, at small scale.
+    At a task's end images and soft labels of the whole memory are learned such that a step on them lowers the loss on
+    the task's data *and*, unlike in Mnemonics, on the stored samples of earlier tasks with their hard labels. The paper
+    finds this too costly and prone to overfitting and does not measure it; here it is a comparison at small scale.
 
-    A sample is replayed with its learned label once its task has ended, and with its hard label until then.
+    Samples of earlier tasks are replayed with learned labels, those of the current task with hard labels.
 
     Args:
         **kwargs: Arguments of :class:`PixelDistillation`.
@@ -34,7 +33,7 @@ class WholeBufferDistillation(PixelDistillation):
         cost="none; at a task's end 50 bi-level steps",
     )
 
-    soft_labels: Tensor  # (buffer_size, num_classes), of samples from tasks that have ended
+    soft_labels: Tensor  # (buffer_size, num_classes), of samples from earlier tasks
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -52,33 +51,33 @@ class WholeBufferDistillation(PixelDistillation):
         return torch.where(is_learned[:, None], learned, functional.one_hot(samples.labels, self.num_classes))
 
     def slots_to_learn(self) -> Tensor:
-        """All that are filled."""
+        """All filled slots."""
         return self.memory.slots
 
     def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
-        """The task's data, and what the memory held of earlier tasks before the learning began."""
+        """The task's data, and the stored samples of earlier tasks before learning."""
         assert held.tasks is not None
         old = (held.tasks < self.task).nonzero().squeeze(1)
         return [self.draw_from(part) for part in (data, held[old]) if len(part)]
 
     def begin_learning(self, held: Samples) -> list[Tensor]:
-        """The labels as they are."""
+        """Start from the current labels."""
         self.learned_labels = self._labels(held).clone().requires_grad_()
         return [self.learned_labels]
 
     def inner_losses(self, logits: Tensor, samples: Samples) -> Tensor:
-        """Cross-entropy with labels that are being learned."""
+        """Cross-entropy with the labels to learn."""
         assert samples.slots is not None
         labels = self.learned_labels[samples.slots.to(self.device)]
-        labels = labels / labels.sum(dim=1, keepdim=True)  # one already: so that the gradient stays on distributions
+        labels = labels / labels.sum(dim=1, keepdim=True)  # sums to 1 already; projects the gradient onto distributions
         return -(labels * logits.log_softmax(dim=1)).sum(dim=1)
 
     def after_learning_step(self) -> None:
-        """Let every label be a distribution again."""
+        """Project the labels onto distributions."""
         labels = self.learned_labels.clamp_(min=torch.finfo(self.learned_labels.dtype).tiny)
         labels /= labels.sum(dim=1, keepdim=True)
 
     def end_learning(self, slots: Tensor) -> None:
-        """Keep the labels."""
+        """Store the labels."""
         self.soft_labels[slots.to(self.device)] = self.learned_labels.detach()
         del self.learned_labels
