@@ -29,10 +29,7 @@ def frozen_layers(module: nn.Module) -> set[str]:
 
 @torch.no_grad()
 def measure(
-    module: nn.Module,
-    forward: Callable[[Tensor], object],
-    batches: Iterable[Tensor],
-    exclude: Collection[str] = (),
+    module: nn.Module, forward: Callable[[Tensor], object], batches: Iterable[Tensor], exclude: Collection[str] = ()
 ) -> Buffers:
     """Statistics averaged over batches, as by :func:`torch.optim.swa_utils.update_bn`; the module is left unchanged.
 

@@ -137,10 +137,7 @@ class Learner(LightningModule, ABC):
 
     @abstractmethod
     def draw_memory(
-        self,
-        tasks: Iterable[int] | None = None,
-        generator: torch.Generator | None = None,
-        size: int | None = None,
+        self, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None, size: int | None = None
     ) -> Samples | None:
         """An augmented draw from memory; ``None`` if no sample is eligible."""
 

@@ -12,10 +12,10 @@ from ddn_lightning.distributed import sum_across_ranks
 def gradient_of_sum(
     terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Value and gradient of a sum of terms. Terms are computed one by one, so only one graph is in memory at a time.
+    """Value and gradient of a sum of terms over all ranks. Only one term's graph is in memory at a time.
 
     Args:
-        terms: One or more functions, each of which builds its own graph.
+        terms: One or more functions that each return this rank's part of a term.
         parameters: Tensors to differentiate by; the gradient is ``None`` where no term depends on one.
 
     Example:
@@ -27,11 +27,14 @@ def gradient_of_sum(
     gradients: list[Tensor | None] = [None] * len(parameters)
     for term in terms:
         value = term()
-        found = torch.autograd.grad(value, parameters, allow_unused=True)
+        added = torch.autograd.grad(value, parameters, allow_unused=True)
         total = value.detach() if total is None else total + value.detach()
-        gradients = [b if a is None else a if b is None else a + b for a, b in zip(gradients, found, strict=True)]
+        gradients = [b if a is None else a if b is None else a + b for a, b in zip(gradients, added, strict=True)]
     assert total is not None
-    return total, gradients
+    # not by DDP's hooks: this is exact for any number of losses and optimizers
+    total, *summed = sum_across_ranks([total, *(gradient for gradient in gradients if gradient is not None)])
+    found = iter(summed)
+    return total, [None if gradient is None else next(found) for gradient in gradients]
 
 
 def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:

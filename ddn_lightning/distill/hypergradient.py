@@ -26,7 +26,6 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn import functional
 
-from ddn_lightning.distributed import sum_across_ranks
 from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.samples import Samples, cross_entropy
 
@@ -212,6 +211,5 @@ def _gradient(losses: Sequence[LossOfParameters], parameters: Parameters) -> tup
     """Value and gradient of a sum of losses, over all ranks."""
     leaves = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
     value, gradients = gradient_of_sum([partial(loss, leaves) for loss in losses], list(leaves.values()))
-    known = [torch.zeros_like(p) if g is None else g for p, g in zip(leaves.values(), gradients, strict=True)]
-    total, *summed = sum_across_ranks([value, *known])
-    return total, dict(zip(leaves, summed, strict=True))
+    pairs = zip(leaves.items(), gradients, strict=True)
+    return value, {name: torch.zeros_like(leaf) if gradient is None else gradient for (name, leaf), gradient in pairs}

@@ -68,11 +68,7 @@ class RowAdam(torch.optim.Optimizer):
     """
 
     def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        self, params: Iterable[Tensor], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
         for group in self.param_groups:

@@ -13,14 +13,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ddn_lightning.distributed import average_batch_norm, sum_across_ranks
-from ddn_lightning.errors import (
-    ConfigurationError,
-    check_fraction,
-    check_momentum,
-    check_not_negative,
-    check_positive,
-)
+from ddn_lightning.distributed import average_batch_norm
+from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
 from ddn_lightning.lightning_internals import batches_logged
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
 from ddn_lightning.optimization import gradient_of_sum
@@ -114,11 +108,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that no term depends on."""
-        # not by DDP's hooks: this is exact for any number of losses and optimizers
-        value, gradients = gradient_of_sum(terms, parameters)
-        value, *summed = sum_across_ranks([value, *(g for g in gradients if g is not None)])
-        found = iter(summed)
-        return value, [None if gradient is None else next(found) for gradient in gradients]
+        return gradient_of_sum(terms, parameters)
 
     def catch_up_schedulers(self) -> None:
         """Step the schedulers that count epochs up to the current epoch, also after a resume."""

@@ -174,10 +174,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         return [draw for draw in draws if draw is not None]
 
     def draw_memory(
-        self,
-        tasks: Iterable[int] | None = None,
-        generator: torch.Generator | None = None,
-        size: int | None = None,
+        self, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None, size: int | None = None
     ) -> Samples | None:
         """An augmented draw from memory; ``None`` if no sample is eligible.
 

@@ -47,11 +47,7 @@ class TaskLearner(DivergenceGuard):
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        num_classes: int,
-        mask_unseen: bool = False,
-        transform: ImageTransform | None = None,
+        self, backbone: Backbone, num_classes: int, mask_unseen: bool = False, transform: ImageTransform | None = None
     ) -> None:
         super().__init__()
         check_positive(num_classes=num_classes)

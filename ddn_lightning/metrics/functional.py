@@ -60,11 +60,7 @@ def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "
         return torch.zeros_like(matrix[0, 0])
     measured = torch.ones_like(matrix, dtype=torch.bool).tril()
     known = matrix.masked_fill(~measured, -torch.inf)
-    peaks = {
-        "best": known.amax(dim=0),
-        "best_before_last": known[:-1].amax(dim=0),
-        "first": matrix.diagonal(),
-    }
+    peaks = {"best": known.amax(dim=0), "best_before_last": known[:-1].amax(dim=0), "first": matrix.diagonal()}
     drops = (peaks[reference] - matrix[-1])[:-1]
     return drops.sum() / (tasks if over == "tasks" else tasks - 1)
 

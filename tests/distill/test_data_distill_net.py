@@ -300,11 +300,7 @@ def test_the_soft_term_rehearses_old_memory_or_what_the_method_does(fit: Callabl
 
 @pytest.mark.parametrize(
     ("outer", "expected"),
-    [
-        ("current_and_memory", [{2}, {0, 1, 2}]),
-        ("memory", [{0, 1, 2}]),
-        ("current_and_old_memory", [{2}, {0, 1}]),
-    ],
+    [("current_and_memory", [{2}, {0, 1, 2}]), ("memory", [{0, 1, 2}]), ("current_and_old_memory", [{2}, {0, 1}])],
 )
 def test_the_outer_batch_holds_what_is_asked_for(
     fit: Callable[..., ReplayMethod], outer: Any, expected: list[set[int]]

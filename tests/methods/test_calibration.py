@@ -152,11 +152,7 @@ def test_evaluated_alone_a_checkpoint_gives_what_the_fit_measured(
     ],
 )
 def test_resuming_anywhere_changes_nothing(
-    fit: Callable[..., ReplayMethod],
-    method_class: type[ReplayMethod],
-    mode: Any,
-    how_many: int | None,
-    tmp_path: Path,
+    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], mode: Any, how_many: int | None, tmp_path: Path
 ) -> None:
     def run(folder: Path, *callbacks: Callback, **arguments: Any) -> dict[str, Any]:
         arguments["callbacks"] = [Forgetting(statistics=mode, calibration_batch_size=4), *callbacks]

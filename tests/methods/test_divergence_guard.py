@@ -132,9 +132,7 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_measured(
     assert method.tasks_finished == task - 1
 
 
-def test_without_checkpoints_the_weights_are_looked_at_before_each_evaluation(
-    fit: Callable[..., ReplayMethod],
-) -> None:
+def test_without_checkpoints_the_weights_are_looked_at_before_each_evaluation(fit: Callable[..., ReplayMethod]) -> None:
     with pytest.raises(DivergenceError, match="after step 12 "):
         fit(lambda: build(ER), callbacks=[Poison(12)])
     with pytest.raises(DivergenceError, match="after step 11 "):

@@ -90,12 +90,7 @@ def test_old_memory_weight_changes_the_outcome(fit: Callable[..., ReplayMethod])
 
 
 def test_without_replay_weight_it_is_fine_tuning(fit: Callable[..., ReplayMethod]) -> None:
-    silent = fit(lambda: ER(small_net(), num_classes=6, replay_weight=0.0))
-    finetuned = fit(lambda: Finetune(small_net(), num_classes=6))
-    # the memory's draws take from the augmentation stream, so only a sequence without augmentation is comparable
-    assert silent.tasks_finished == finetuned.tasks_finished == 3
-
-    class Unaugmented(TinySequence):
+    class Unaugmented(TinySequence):  # augmenting the memory's draws would shift the stream of augmentation
         padding, flip = 0, False
 
     silent = fit(lambda: ER(small_net(), num_classes=6, replay_weight=0.0), Unaugmented(batch_size=6))

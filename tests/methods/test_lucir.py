@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from math import sqrt
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,69 +8,50 @@ from tiny import TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import LUCIR, ReplayMethod, Samples
+from ddn_lightning import LUCIR, ReplayLoss, ReplayMethod, Samples
 
 
-class InTask(LUCIR):
-    """A method that believes to be in a task, without a Trainer."""
-
-    def __init__(self, task: int, classes: list[list[int]], **kwargs: float) -> None:
-        super().__init__(small_net(), num_classes=8, **kwargs)  # type: ignore[arg-type]
-        self.task, self.classes = task, classes
-        for number in range(task + 1):
-            self.is_seen_class[classes[number]] = True
-            self.is_old_class[classes[number]] = number < task
-        with torch.no_grad():
-            self.head.scale.fill_(3.0)
-            for parameter in self.old_network.parameters():
-                parameter += 0.2 * torch.randn_like(parameter)
-
-    @property
-    def sequence(self) -> SimpleNamespace:  # type: ignore[override]
-        return SimpleNamespace(task_classes=torch.tensor(self.classes))
-
-
-def reference(method: LUCIR, current: Samples, old: list[int], new: list[int], hardest: int) -> Tensor:
+def reference(method: LUCIR, current: Samples, old: list[int], new: list[int]) -> Tensor:
     """Every term sample by sample."""
-    features, old_features = method.backbone(current.images), method.old_network.backbone(current.images)
+    with torch.no_grad():
+        old_features = method.old_network.backbone(current.images)
+    features = method.backbone(current.images)
     entropies, turns, hinges = [], [], []
     for feature, old_feature, label in zip(features, old_features, current.labels.tolist(), strict=True):
         cosine = {c: functional.cosine_similarity(feature, method.head.weight[c], dim=0) for c in [*old, *new]}
-        logits = torch.stack([3.0 * value for value in cosine.values()])
+        logits = torch.stack([method.head.scale * value for value in cosine.values()])
         entropies.append(functional.cross_entropy(logits, torch.tensor(list(cosine).index(label))))
         turns.append(1 - functional.cosine_similarity(feature, old_feature, dim=0))
         if label in old:
-            nearest = sorted((cosine[c] for c in new), key=lambda value: value.item(), reverse=True)[:hardest]
-            hinges += [(0.4 - cosine[label] + other).clamp(min=0) for other in nearest]
-    weight = 2.0 * sqrt(len(old) / len(new))
-    return torch.stack(entropies).mean() + weight * torch.stack(turns).mean() + 0.7 * torch.stack(hinges).mean()
+            nearest = sorted((cosine[c] for c in new), key=lambda value: value.item(), reverse=True)
+            hinges += [(0.4 - cosine[label] + other).clamp(min=0) for other in nearest[: method.hardest_classes]]
+    loss = torch.stack(entropies).mean() + 2.0 * sqrt(len(old) / len(new)) * torch.stack(turns).mean()
+    return loss + 0.7 * torch.stack(hinges).mean() if hinges else loss
 
 
 @pytest.mark.parametrize("hardest", [1, 2, 5])
-def test_the_loss_against_a_computation_by_sample(hardest: int) -> None:
-    classes = [[6, 1], [0, 3], [2, 5], [4, 7]]  # 4 and 7 are still to come
-    method = InTask(2, classes, less_forget_weight=2.0, ranking_weight=0.7, margin=0.4, hardest_classes=hardest)
-    labels = torch.tensor([6, 1, 0, 3, 2, 5, 2, 2])
-    current = Samples(torch.randn(8, 1, 8, 8), labels)
-    loss = method.current_loss(current).total
-    assert torch.allclose(loss, reference(method, current, [6, 1, 0, 3], [2, 5], min(hardest, 2)), atol=1e-6)
-    (gradient,) = torch.autograd.grad(loss, method.head.weight)
-    assert (gradient[[6, 1, 0, 3, 4, 7]] == 0).all()  # old weights are frozen, later ones not known yet
-    assert (gradient[[2, 5]].abs().sum(1) > 0).all()
+def test_the_loss_of_every_step_is_that_of_a_computation_by_sample(
+    fit: Callable[..., ReplayMethod], hardest: int
+) -> None:
+    """In the first task cross-entropy among its classes; then also distillation and, with old classes, a ranking."""
+    batches = []
 
+    class Watch(LUCIR):
+        def current_loss(self, current: Samples) -> ReplayLoss:
+            loss = super().current_loss(current)
+            order = self.sequence.task_classes.flatten().tolist()
+            old, new, later = order[: 2 * self.task], order[2 * self.task :][:2], order[2 * self.task + 2 :]
+            assert torch.allclose(loss.total, reference(self, current, old, new), atol=1e-5)
+            (gradient,) = torch.autograd.grad(loss.total, self.head.weight, retain_graph=True)
+            assert (gradient[old + later] == 0).all()  # old weights are frozen, later classes masked
+            assert (gradient[new].abs().sum(1) > 0).all()
+            batches.append((self.task, bool(set(old) & set(current.labels.tolist()))))
+            return loss
 
-def test_the_first_task_is_plain_cross_entropy_over_its_classes() -> None:
-    method = InTask(0, [[6, 1], [0, 3], [2, 5], [4, 7]])
-    current = Samples(torch.randn(4, 1, 8, 8), torch.tensor([6, 1, 1, 6]))
-    expected = functional.cross_entropy(method(current.images)[:, [6, 1]], torch.tensor([0, 1, 1, 0]))
-    assert torch.allclose(method.current_loss(current).total, expected)
-
-
-def test_a_batch_without_old_classes_has_no_ranking() -> None:
-    method = InTask(1, [[0, 1], [2, 3], [4, 5], [6, 7]], less_forget_weight=0.0)
-    current = Samples(torch.randn(4, 1, 8, 8), torch.tensor([2, 3, 3, 2]))
-    expected = functional.cross_entropy(method(current.images)[:, :4], current.labels)
-    assert torch.allclose(method.current_loss(current).total, expected)
+    options = {"less_forget_weight": 2.0, "ranking_weight": 0.7, "margin": 0.4, "hardest_classes": hardest}
+    sequence = TinySequence(batch_size=4, class_order_seed=3)
+    fit(lambda: Watch(small_net(), num_classes=6, buffer_size=12, fine_tuning_epochs=1, lr=0.1, **options), sequence)
+    assert {(0, False), (1, True), (1, False), (2, True)} <= set(batches)
 
 
 def test_the_weight_on_features_grows_from_the_second_task_on(fit: Callable[..., ReplayMethod]) -> None:
@@ -130,7 +110,8 @@ def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Callable[..., Rep
         padding, flip = 0, False
 
     class Watch(LUCIR):
-        def _fine_tune(self) -> None:
+        def choose_exemplars(self) -> None:  # right before the fine-tuning
+            super().choose_exemplars()
             held = self.exemplars.samples
             assert len(set(held.labels.bincount().tolist())) == 1
             weight = self.head.weight.detach().clone().requires_grad_()
@@ -144,10 +125,14 @@ def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Callable[..., Rep
                 with torch.no_grad():
                     weight -= 0.2 * gradients[0]
                     scale -= 0.2 * gradients[1]
-            super()._fine_tune()
-            assert torch.allclose(self.head.weight, weight, atol=1e-5)
-            assert torch.allclose(self.head.scale, scale, atol=1e-5)
-            checked.append(self.task)
+            self.expected = weight, scale
+
+        def end_task(self) -> None:
+            super().end_task()
+            if self.task:
+                assert torch.allclose(self.head.weight, self.expected[0], atol=1e-5)
+                assert torch.allclose(self.head.scale, self.expected[1], atol=1e-5)
+                checked.append(self.task)
 
     options = {"fine_tuning_epochs": 3, "fine_tuning_lr": 0.2, "replay_batch_size": 50}
     fit(lambda: Watch(small_net(), num_classes=6, buffer_size=12, **options), Unaugmented(batch_size=6))

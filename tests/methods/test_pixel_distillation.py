@@ -195,9 +195,7 @@ def test_the_memory_never_exceeds_its_budget(buffer_size: int, steps: int, metho
     assert held[-1] == buffer_size
 
 
-def test_soft_labels_are_distributions_and_replayed_once_their_task_has_ended(
-    fit: Callable[..., ReplayMethod],
-) -> None:
+def test_soft_labels_are_distributions_and_replayed_once_their_task_has_ended(fit: Callable[..., ReplayMethod]) -> None:
     class Watch(WholeBufferDistillation):
         def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
             losses = super().replay_losses(logits, replayed)

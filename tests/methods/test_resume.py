@@ -11,7 +11,7 @@ import torch
 from every_method import COMBINATIONS, SaveAlways, SlowEnding, build
 from tiny import TinySequence
 
-from ddn_lightning import CurveLogger, LabelDistiller, ReplayMethod
+from ddn_lightning import ER, CurveLogger, DataDistillNet, LabelDistiller, ReplayMethod
 
 
 def outcome(method: ReplayMethod) -> dict[str, Any]:
@@ -81,6 +81,18 @@ def test_resuming_after_any_step_evaluation_or_epoch_changes_nothing(
         if checkpoint.stem == "epoch5":  # nothing is left to train, so nothing is drawn any more
             resumed["random"] = expected["random"]
         assert_equal(resumed, expected, checkpoint.name)
+
+
+def test_a_run_stopped_and_resumed_twice_ends_the_same(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+    def run(**arguments: Any) -> ReplayMethod:
+        return fit(lambda: build(ER, DataDistillNet, momentum=0.9), sequence(), **arguments)
+
+    path: Path | None = None
+    for steps in (3, 11):  # within the first task, and within the third
+        stopped = run(max_steps=steps, ckpt_path=path)
+        path = tmp_path / f"{steps}.ckpt"
+        stopped.trainer.save_checkpoint(path)
+    assert_equal(outcome(run(ckpt_path=path, seed=99)), outcome(run()))
 
 
 def test_an_end_of_task_that_was_interrupted_is_done_once(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:

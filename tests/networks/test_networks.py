@@ -1,8 +1,12 @@
+from collections.abc import Callable
+
 import pytest
 import torch
+import torchvision
+from tiny import TinySequence
 from torch import nn
 
-from ddn_lightning import ResNet18, SmallNet
+from ddn_lightning import ER, Forgetting, ReplayMethod, ResNet18, SmallNet
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,15 @@ def test_small_net_has_no_batch_norm_and_treats_samples_one_by_one() -> None:
     assert net(images).shape == (5, net.feature_dim)
     assert torch.allclose(net(images)[2:3], net(images[2:3]), atol=1e-6)
     assert not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in net.modules())
+
+
+def test_a_torchvision_network_is_a_backbone(fit: Callable[..., ReplayMethod]) -> None:
+    def build() -> ER:
+        backbone = torchvision.models.shufflenet_v2_x0_5()
+        backbone.conv1[0] = nn.Conv2d(1, 24, 3, padding=1)
+        backbone.fc, backbone.feature_dim = nn.Identity(), 1024
+        return ER(backbone, num_classes=6, buffer_size=20)
+
+    method = fit(build, TinySequence(batch_size=12), callbacks=[Forgetting(statistics="both")])
+    assert method.accuracy_matrix[-1].isfinite().all()
+    assert method.calibrated_accuracy_matrix[-1].isfinite().all()
