@@ -1,4 +1,4 @@
-"""BatchNorm statistics are measured, exchanged and held still without a trace."""
+"""BatchNorm statistics are measured, swapped and frozen without side effects."""
 
 import copy
 
@@ -18,7 +18,7 @@ from ddn_lightning.batch_statistics import (
 
 
 class TwoPaths(nn.Module):
-    """One path is used, the other one never is."""
+    """Has a layer that is never used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_measured_statistics_are_those_of_update_bn_without_dropout() -> None:
         torch.testing.assert_close(value, reference.get_buffer(name))
 
 
-def test_what_fails_while_measuring_leaves_no_trace() -> None:
+def test_an_error_while_measuring_changes_nothing() -> None:
     module = trained_module()
     batches = [torch.randn(4, 1, 8, 8), torch.randn(4, 3, 8, 8)]
     before = everything(module)
@@ -81,7 +81,7 @@ def test_what_fails_while_measuring_leaves_no_trace() -> None:
     assert_untouched(module, before)
 
 
-def test_layers_that_a_user_keeps_in_evaluation_mode_are_left_out() -> None:
+def test_layers_in_evaluation_mode_are_excluded() -> None:
     module = trained_module()
     module.norm.eval()
     assert frozen_layers(module) == {"norm"}
@@ -90,7 +90,7 @@ def test_layers_that_a_user_keeps_in_evaluation_mode_are_left_out() -> None:
     assert frozen_layers(module.eval()) == set()  # all are: that says nothing
 
 
-def test_other_statistics_are_used_and_the_own_ones_come_back_whatever_happens() -> None:
+def test_swapped_statistics_are_restored_also_after_an_error() -> None:
     module = trained_module().eval()
     images = torch.randn(4, 1, 8, 8)
     before = everything(module)
@@ -108,7 +108,7 @@ def test_other_statistics_are_used_and_the_own_ones_come_back_whatever_happens()
     module.train()(images).sum().backward()  # nothing in it is an inference tensor
 
 
-def test_held_still_a_layer_gives_the_same_outputs_and_keeps_its_statistics() -> None:
+def test_frozen_statistics_do_not_change_outputs() -> None:
     module = trained_module()
     module.used.get_submodule("layers.1").eval()  # with its running statistics, as before
     images, start = torch.randn(4, 1, 8, 8), torch.get_rng_state()
@@ -122,7 +122,7 @@ def test_held_still_a_layer_gives_the_same_outputs_and_keeps_its_statistics() ->
 
 
 @pytest.mark.parametrize(("number", "batch_size"), [(2, 2), (3, 2), (7, 3), (200, 256), (201, 100), (1000, 7)])
-def test_batches_are_bounded_hold_every_sample_once_and_are_alike(number: int, batch_size: int) -> None:
+def test_batches_are_bounded_and_have_equal_class_proportions(number: int, batch_size: int) -> None:
     labels = torch.randint(5, (number,))
     batches = stratified_batches(labels, batch_size)
     assert torch.equal(torch.cat(batches).sort().values, torch.arange(number))

@@ -17,7 +17,7 @@ def test_streams_are_independent_of_each_other() -> None:
     assert draw(RandomStreams(3), "augment") != draw(RandomStreams(4), "augment")
 
 
-def test_saved_streams_go_on_where_they_were() -> None:
+def test_restored_streams_continue() -> None:
     streams = RandomStreams(3)
     draw(streams, "used")
     file = io.BytesIO()

@@ -8,7 +8,7 @@ def make(size: int, **fields: object) -> Samples:
     return Samples(torch.rand(size, 1, 4, 4), torch.arange(size), **fields)  # type: ignore[arg-type]
 
 
-def test_index_selects_every_field_and_forgets_the_global_size() -> None:
+def test_indexing_selects_every_field_and_drops_the_global_size() -> None:
     samples = make(5, logits=torch.rand(5, 3), tasks=torch.arange(5), slots=torch.arange(5), global_size=9)
     index = torch.tensor([3, 0])
 
@@ -43,7 +43,7 @@ def test_concatenate_keeps_what_all_parts_have() -> None:
     assert joined.total == 9
 
 
-def test_to_moves_what_is_computed_with_and_leaves_bookkeeping_on_the_host() -> None:
+def test_to_leaves_tasks_and_slots_on_the_host() -> None:
     moved = make(2, tasks=torch.arange(2), slots=torch.arange(2), logits=torch.rand(2, 3)).to("meta")
     devices = [moved.images.device.type, moved.labels.device.type, moved.logits.device.type]  # type: ignore[union-attr]
     assert devices == ["meta"] * 3

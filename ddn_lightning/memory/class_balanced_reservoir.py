@@ -36,18 +36,18 @@ class ClassBalancedReservoir(SlotBuffer):
     def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
         """Slots that are free, or whose samples are no longer among the smallest keys."""
         keys = torch.rand(len(samples), generator=self.generator, dtype=torch.float64)
-        held, stored = self.slots, self.policy["keys"]
+        filled, stored = self.slots, self.policy["keys"]
         labels = torch.cat([self.labels.cpu(), samples.labels.cpu()])
-        all_keys = torch.cat([stored[held], keys])
+        all_keys = torch.cat([stored[filled], keys])
         order = all_keys.argsort()
         rank = torch.empty_like(order)
         rank[order] = rank_in_class(labels[order])  # 0 for the smallest key of a class
         is_kept = torch.zeros(len(labels), dtype=torch.bool)
         is_kept[(rank + all_keys).argsort()[: self.buffer_size]] = True  # keys are below 1: they break ties in rank
         is_free = torch.ones(self.buffer_size, dtype=torch.bool)
-        is_free[held[is_kept[: len(held)]]] = False
+        is_free[filled[is_kept[: len(filled)]]] = False
         slots = torch.full((len(samples),), -1)
-        new = is_kept[len(held) :]
+        new = is_kept[len(filled) :]
         slots[new] = is_free.nonzero().squeeze(1)[: int(new.sum())]
         stored[slots[new]] = keys[new]
         return slots

@@ -78,10 +78,10 @@ class ExemplarSet(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         """The exemplars; loads with ``weights_only=True``."""
-        held = {} if self._samples is None else {"images": self._samples.images, "labels": self._samples.labels}
+        contents = {} if self._samples is None else {"images": self._samples.images, "labels": self._samples.labels}
         if self._samples is not None and self._samples.tasks is not None:
-            held["tasks"] = self._samples.tasks
-        return {"buffer_size": self.buffer_size, "contents": held}
+            contents["tasks"] = self._samples.tasks
+        return {"buffer_size": self.buffer_size, "contents": contents}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore a set of the same size."""

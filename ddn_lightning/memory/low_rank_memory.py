@@ -16,7 +16,7 @@ from ddn_lightning.memory.distribution_matching import (
     random_network,
 )
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import Memory, MemoryHost
+from ddn_lightning.memory.memory import Memory, MemoryHost, field_lengths
 from ddn_lightning.samples import Samples
 
 MEAN, DEVIATION = 127.5, 64.0  # grey levels that standardise pixels, roughly, for any data
@@ -169,9 +169,9 @@ class LowRankMemory(Memory):
         task = checks.integer("memory/task", state["task"], least=-1)
         steps_taken = checks.integer("memory/steps_taken", state["steps_taken"], most=self.matching_steps)
         contents = checks.mapping("memory/contents", state["contents"])
-        held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
-        if len(set(held)) != (task >= 0):  # all fields are equally long, and empty before the first task
-            raise ConfigurationError(f"the checkpoint's memory of {task + 1} tasks holds {held} images")
+        lengths = field_lengths(contents)
+        if len(set(lengths)) != (task >= 0):  # all fields are equally long, and empty before the first task
+            raise ConfigurationError(f"the checkpoint's memory of {task + 1} tasks holds {lengths} images")
         if contents:
             self._check_contents(contents)
             if not (contents["tasks"] == task).any():

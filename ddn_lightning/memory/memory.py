@@ -118,3 +118,8 @@ class Memory(ABC):
         generator = self.generator if generator is None else generator
         eligible = self.slots if tasks is None else self.slots_of(tasks)
         return eligible[torch.randperm(len(eligible), generator=generator)[:size]]
+
+
+def field_lengths(contents: Mapping[str, Any]) -> list[int]:
+    """The length of each saved field; -1 for one that is not a tensor of samples."""
+    return [len(field) if isinstance(field, Tensor) and field.dim() else -1 for field in contents.values()]

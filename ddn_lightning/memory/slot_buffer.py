@@ -10,7 +10,7 @@ from torch import Tensor
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.memory.memory import Memory, MemoryHost
+from ddn_lightning.memory.memory import Memory, MemoryHost, field_lengths
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # used to select slots on the host
@@ -120,9 +120,9 @@ class SlotBuffer(Memory):
             filled = checks.tensor("memory/slots", state["slots"], torch.int64, (None,), 0, self.buffer_size - 1)
             if len(torch.unique(filled)) != len(filled):
                 checks.refuse("memory/slots", "each slot once", filled.tolist())
-        held = [len(content) if isinstance(content, Tensor) and content.dim() else -1 for content in contents.values()]
-        if any(number != len(filled) for number in held or [0]):
-            raise ConfigurationError(f"the checkpoint's memory holds {held} of the {seen} samples it has seen")
+        lengths = field_lengths(contents)
+        if any(number != len(filled) for number in lengths or [0]):
+            raise ConfigurationError(f"the checkpoint's memory holds {lengths} of the {seen} samples it has seen")
         generator = checks.generator_state("memory/generator", state["generator"])
         policy = self._checked_policy(state.get("policy", {}))
         self.clear()

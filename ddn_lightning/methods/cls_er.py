@@ -60,12 +60,12 @@ class CLSER(ReplayMethod):
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy on both batches, and the distance to the more confident average."""
-        (rehearsed,) = memory
+        (replayed,) = memory
         new = self.current_loss(current)
-        logits = self.logits_of(rehearsed)
-        distances = (logits - self._confident_logits(rehearsed)).square().mean(dim=1)
-        other = new.other + self.consistency_weight * rehearsed.mean(distances)
-        return ReplayLoss(other, new.current_logits, cross_entropy(logits, rehearsed), logits)
+        logits = self.logits_of(replayed)
+        distances = (logits - self._confident_logits(replayed)).square().mean(dim=1)
+        other = new.other + self.consistency_weight * replayed.mean(distances)
+        return ReplayLoss(other, new.current_logits, cross_entropy(logits, replayed), logits)
 
     @torch.no_grad()
     def _confident_logits(self, samples: Samples) -> Tensor:

@@ -44,10 +44,10 @@ class DERPlusPlus(ReplayMethod):
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy on the incoming batch, mean squared error on one draw, cross-entropy on the other."""
-        remembered, rehearsed = memory
-        assert remembered.logits is not None
+        distilled, replayed = memory
+        assert distilled.logits is not None
         new = self.current_loss(current)
-        distances = (self.logits_of(remembered) - remembered.logits).square().mean(dim=1)
-        logits = self.logits_of(rehearsed)
-        other = new.other + self.alpha * remembered.mean(distances)
-        return ReplayLoss(other, new.current_logits, self.beta * cross_entropy(logits, rehearsed), logits, self.beta)
+        distances = (self.logits_of(distilled) - distilled.logits).square().mean(dim=1)
+        logits = self.logits_of(replayed)
+        other = new.other + self.alpha * distilled.mean(distances)
+        return ReplayLoss(other, new.current_logits, self.beta * cross_entropy(logits, replayed), logits, self.beta)

@@ -49,12 +49,12 @@ class ERACE(ReplayMethod):
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Masked cross-entropy on the incoming batch, cross-entropy on memory."""
-        (rehearsed,) = memory
+        (replayed,) = memory
         is_absent = self.is_met_class & ~self._register_classes(current)
         logits = self.logits_of(current)
-        memory_logits = self.logits_of(rehearsed)
+        memory_logits = self.logits_of(replayed)
         masked = logits.masked_fill(is_absent, torch.finfo(logits.dtype).min)
-        rehearsal = cross_entropy(memory_logits, rehearsed)
+        rehearsal = cross_entropy(memory_logits, replayed)
         return ReplayLoss(cross_entropy(masked, current), logits, rehearsal, memory_logits)
 
     def setup(self, stage: str) -> None:

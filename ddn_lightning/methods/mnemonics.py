@@ -31,6 +31,6 @@ class Mnemonics(PixelDistillation):
         """The slots of the current task."""
         return self.memory.slots_of([self.task])
 
-    def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
+    def outer_batch(self, data: Samples, stored: Samples) -> list[Samples]:
         """The task's data."""
         return [self.draw_from(data)]

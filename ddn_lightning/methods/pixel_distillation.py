@@ -54,15 +54,15 @@ class PixelDistillation(ER):
         """The slots of the memory to learn."""
 
     @abstractmethod
-    def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
+    def outer_batch(self, data: Samples, stored: Samples) -> list[Samples]:
         """The batches of the outer loss, augmented.
 
         Args:
             data: The task's data.
-            held: The stored samples before learning.
+            stored: The stored samples before learning.
         """
 
-    def begin_learning(self, held: Samples) -> list[Tensor]:
+    def begin_learning(self, stored: Samples) -> list[Tensor]:
         """Create further parameters besides the pixels: a row for each slot."""
         return []
 
@@ -91,21 +91,21 @@ class PixelDistillation(ER):
             self.memory.overwrite_images(slots, self.transform.undo(images))
             self.end_learning(slots)
 
-    def _learn(self, held: Samples) -> Tensor:
+    def _learn(self, stored: Samples) -> Tensor:
         """The learned images, normalised."""
         assert self.transform is not None
-        images = self.transform(held.images).to(self.dtype)
-        black, white = (self.transform(torch.full_like(held.images[:1], v)).to(self.dtype) for v in (0, 255))
+        images = self.transform(stored.images).to(self.dtype)
+        black, white = (self.transform(torch.full_like(stored.images[:1], v)).to(self.dtype) for v in (0, 255))
         rows = images.flatten(1).requires_grad_()
-        optimizer = RowAdam([rows, *self.begin_learning(held)], self.distillation_lr)
+        optimizer = RowAdam([rows, *self.begin_learning(stored)], self.distillation_lr)
         data = self.sequence.training_samples(self.task)
         for _ in track(self.trainer, self.distillation_steps, "distilling the memory"):
-            chosen = self._choose(held)
+            chosen = self._choose(stored)
             share = local_share(chosen)
-            labels = held.labels[share.to(self.device)]
+            labels = stored.labels[share.to(self.device)]
             inner = Samples(rows[share.to(self.device)].view(-1, *images.shape[1:]), labels, slots=share)
             inner.global_size = len(chosen)
-            loss = descend(self._surrogate(inner, self.outer_batch(data, held)), optimizer)
+            loss = descend(self._surrogate(inner, self.outer_batch(data, stored)), optimizer)
             rates = {"lr": self.lr, "distillation_lr": self.distillation_lr}
             self.note_loss(loss, "the loss of distilling the memory", **rates)
             with torch.no_grad():

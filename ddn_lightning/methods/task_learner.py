@@ -126,7 +126,7 @@ class TaskLearner(DivergenceGuard):
         if stage == "fit" and self.tasks_seen and not is_resuming(self.trainer):
             raise ConfigurationError(
                 f"this {type(self).__name__} has been trained already, up to task {self.tasks_seen}, and a fit begins "
-                "with the first task: make a new method, or pass fit the ckpt_path to go on from"
+                "with the first task: make a new method, or pass ckpt_path to resume"
             )
         if stage == "predict" and self.transform is not None:
             return

@@ -54,15 +54,15 @@ class WholeBufferDistillation(PixelDistillation):
         """All filled slots."""
         return self.memory.slots
 
-    def outer_batch(self, data: Samples, held: Samples) -> list[Samples]:
+    def outer_batch(self, data: Samples, stored: Samples) -> list[Samples]:
         """The task's data, and the stored samples of earlier tasks before learning."""
-        assert held.tasks is not None
-        old = (held.tasks < self.task).nonzero().squeeze(1)
-        return [self.draw_from(part) for part in (data, held[old]) if len(part)]
+        assert stored.tasks is not None
+        old = (stored.tasks < self.task).nonzero().squeeze(1)
+        return [self.draw_from(part) for part in (data, stored[old]) if len(part)]
 
-    def begin_learning(self, held: Samples) -> list[Tensor]:
+    def begin_learning(self, stored: Samples) -> list[Tensor]:
         """Start from the current labels."""
-        self.learned_labels = self._labels(held).clone().requires_grad_()
+        self.learned_labels = self._labels(stored).clone().requires_grad_()
         return [self.learned_labels]
 
     def inner_losses(self, logits: Tensor, samples: Samples) -> Tensor:

@@ -123,7 +123,7 @@ def test_alpha_0_is_the_method_alone_bit_for_bit(
 
 
 class Steps(Callback):
-    """Keeps what each part was before and after the classifier's step and the distiller's update."""
+    """Compares all tensors before and after the classifier's step and the distiller's update."""
 
     def __init__(self, method: ReplayMethod) -> None:
         self.checked = 0
@@ -186,7 +186,7 @@ LookAheadOf = Callable[[ReplayMethod, Samples, Callable[[Tensor], Tensor], list[
 def look_ahead_by_step(
     method: ReplayMethod, inner: Samples, loss: Callable[[Tensor], Tensor], outer: list[Samples], lr: float
 ) -> LookAhead:
-    """As if the classifier's last step had been one on the outer batch: all that this mode has to go by."""
+    """As if the classifier's last step had been on the outer batch."""
     network = FrozenNetwork(method.network)
     parameters = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
     gradients = torch.autograd.grad(network.loss(parameters, outer), list(parameters.values()))
@@ -302,7 +302,7 @@ def test_the_soft_term_rehearses_old_memory_or_what_the_method_does(fit: Callabl
     ("outer", "expected"),
     [("current_and_memory", [{2}, {0, 1, 2}]), ("memory", [{0, 1, 2}]), ("current_and_old_memory", [{2}, {0, 1}])],
 )
-def test_the_outer_batch_holds_what_is_asked_for(
+def test_the_outer_batch_has_the_chosen_samples(
     fit: Callable[..., ReplayMethod], outer: Any, expected: list[set[int]]
 ) -> None:
     parts: dict[int, list[set[int]]] = {}
@@ -319,9 +319,9 @@ def test_the_outer_batch_holds_what_is_asked_for(
     assert parts[2] == expected
 
 
-def test_another_reading_is_a_short_override(fit: Callable[..., ReplayMethod]) -> None:
+def test_overriding_the_inner_loss_changes_what_g_learns(fit: Callable[..., ReplayMethod]) -> None:
     class SoftOnly(DataDistillNet):
-        """The virtual step of Eq. 6 read literally: soft labels alone."""
+        """The virtual step of Eq. 6 taken literally: soft labels only."""
 
         def inner_loss(self, logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
             return super().inner_loss(logits, samples, labels) - samples.mean(
@@ -333,7 +333,7 @@ def test_another_reading_is_a_short_override(fit: Callable[..., ReplayMethod]) -
     assert not torch.equal(literal.distiller.generator_net[0].weight, default.distiller.generator_net[0].weight)  # type: ignore[union-attr,operator]
 
 
-def test_update_every_updates_as_often(fit: Callable[..., ReplayMethod]) -> None:
+def test_update_every_sets_the_number_of_steps_per_update(fit: Callable[..., ReplayMethod]) -> None:
     calls = []
 
     class Watch(DataDistillNet):
@@ -346,7 +346,7 @@ def test_update_every_updates_as_often(fit: Callable[..., ReplayMethod]) -> None
 
 
 @pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
-def test_what_it_does_is_logged(make_trainer: Callable[..., Trainer], lookahead: Any) -> None:
+def test_losses_and_label_statistics_are_logged(make_trainer: Callable[..., Trainer], lookahead: Any) -> None:
     trainer = make_trainer(log_every_n_steps=1)
     distiller = DataDistillNet(lookahead=lookahead)
     trainer.fit(ER(small_net(), num_classes=6, distiller=distiller), TinySequence(batch_size=6))
@@ -377,7 +377,7 @@ class NoLabels(ReplayMethod):
         return self.current_loss(current)
 
 
-def test_hosts_without_labels_on_memory_are_refused(fit: Callable[..., ReplayMethod]) -> None:
+def test_methods_without_replayed_labels_are_refused(fit: Callable[..., ReplayMethod]) -> None:
     for host in (Finetune, Joint):
         with pytest.raises(ConfigurationError, match=f"{host.__name__} cannot take a distiller"):
             host(small_net(), num_classes=6, distiller=DataDistillNet())
@@ -405,7 +405,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
 def reference(
     lookahead: str, net: nn.Module, distiller: DataDistillNet, inner: Samples, outer: list[Samples], lr: float
 ) -> list[Tensor]:
-    """The gradient of G by autograd through an unrolled step, or what the mode puts in its place."""
+    """The gradient of G by autograd through an unrolled step, or the mode's approximation of it."""
     parameters = {name: p.detach().requires_grad_() for name, p in net.named_parameters()}
 
     def inside(p: dict[str, Tensor]) -> Tensor:
@@ -435,7 +435,7 @@ def reference(
 def test_every_update_follows_the_gradient_of_an_unrolled_step(
     fit: Callable[..., ReplayMethod], lookahead: Any
 ) -> None:
-    """Within a real fit, with a learning rate that falls: the batches that were drawn, the lr in force, the sign."""
+    """In a real fit with a decaying learning rate: checks the drawn batches, the lr and the sign."""
     first_lr = 1e-4 if lookahead == "step" else 0.5  # a finite difference needs a short step
     errors: list[float] = []
     drawn: dict[str, Any] = {}
@@ -487,7 +487,7 @@ def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(
     assert resumed.optimizers[1].param_groups[0]["lr"] == 1e-2
 
 
-def test_coarse_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> None:
+def test_low_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> None:
     with pytest.raises(
         ConfigurationError, match="precision must be one of 32-true, 64-true, bf16-mixed.*got bf16-true"
     ):
@@ -498,7 +498,7 @@ def test_coarse_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> 
 def test_synchronised_batch_norm_is_refused_where_there_is_no_derivative(
     make_trainer: Callable[..., Trainer], lookahead: str, is_refused: bool
 ) -> None:
-    """On a CPU the network itself cannot run then, which Lightning says later."""
+    """On a CPU SyncBatchNorm itself raises, but later."""
     method = ER(DropoutNet(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]
     trainer = make_trainer(sync_batchnorm=True, devices=2, strategy="ddp_fork")
     message = f"lookahead must be head or step with synchronised BatchNorm, got {lookahead}"

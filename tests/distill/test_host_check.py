@@ -1,4 +1,4 @@
-"""A distiller finds out before training whether a method has labels of memory to soften."""
+"""A distiller refuses a method without replayed labels before training."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_method_that_replays_late_is_refused_before_it_trains(make_trainer: Ca
     assert method.task == -1
 
 
-def test_the_command_line_leaves_no_folder_of_such_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_such_a_method_without_a_run_folder(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a_gem_of_a_user.py").write_text(A_GEM)
     options = ["--model", "a_gem_of_a_user.AGEM", "--model.distiller", "DataDistillNet"]
     assert main(["fit", "-c", str(QUICKSTART), "--trainer.enable_progress_bar=false", *options]) == 2
@@ -53,12 +53,14 @@ def test_the_command_line_leaves_no_folder_of_such_a_run(capsys: pytest.CaptureF
 
 
 class UntrainedError(Exception):
-    """Training stops before it begins."""
+    """Stops before training."""
 
 
 @pytest.mark.parametrize("host", [method for method in METHODS if method.memory_draws])
-def test_every_host_can_be_tried(make_trainer: Callable[..., Trainer], host: type[ReplayMethod]) -> None:
-    """Otherwise the check would pass whatever the loss is."""
+def test_the_check_computes_the_loss_of_every_method(
+    make_trainer: Callable[..., Trainer], host: type[ReplayMethod]
+) -> None:
+    """If the loss raised, the check would accept any method."""
 
     class Trial(Callback):
         def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -81,8 +83,8 @@ def test_a_loss_that_only_training_can_compute_is_not_refused(fit: Callable[...,
     assert fit(lambda: build(Late, DataDistillNet), log_every_n_steps=1).tasks_finished == 3
 
 
-def test_the_trial_leaves_no_trace(make_trainer: Callable[..., Trainer]) -> None:
-    """Neither in the method nor in its random streams, whatever its loss does."""
+def test_the_check_changes_nothing(make_trainer: Callable[..., Trainer]) -> None:
+    """Neither the method nor its random streams change, whatever its loss does."""
 
     class Clumsy(ER):
         def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:

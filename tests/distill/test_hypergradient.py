@@ -44,7 +44,7 @@ def inner_loss(logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
 
 
 def unrolled(net: nn.Module, inner: Samples, outer: list[Samples], labels: Tensor, lr: float = LR) -> Tensor:
-    """The outer loss after a step that autograd can differentiate: the naive way, with a second-order graph."""
+    """The outer loss after a differentiable step, with a second-order graph."""
 
     def forward(parameters: dict[str, Tensor], images: Tensor) -> Tensor:
         return functional_call(net, {**parameters, **{n: b.clone() for n, b in net.named_buffers()}}, (images,))
@@ -147,7 +147,7 @@ def test_matching_is_the_gradient_of_minus_the_inner_product() -> None:
 
 @pytest.mark.parametrize("make", [perceptron, resnet])
 def test_step_is_exact_for_a_small_step_on_the_outer_loss(make: Callable[[torch.dtype], nn.Module]) -> None:
-    """If the classifier's own step was one on the outer loss, it stands in for the outer gradient, sign and all."""
+    """If the classifier's step was on the outer loss, it approximates the outer gradient."""
     net, inner, outer, logits = problem(make, torch.float64)
     network = FrozenNetwork(net)
     small = 1e-9

@@ -1,4 +1,4 @@
-"""Labels that go beyond the paper: each differs from Data-Distill-Net in what it says, and in nothing else."""
+"""Variants of Data-Distill-Net that each change one thing."""
 
 import copy
 from collections.abc import Callable
@@ -138,7 +138,7 @@ def test_g_may_see_the_hard_label() -> None:
 
 
 @pytest.mark.parametrize(("logit", "is_hard"), [(-40.0, True), (40.0, False)])
-def test_g_may_choose_its_share(logit: float, is_hard: bool) -> None:
+def test_g_learns_its_share(logit: float, is_hard: bool) -> None:
     distiller = other_readings.FreeShare()
     distiller.build(4, 10)
     last = distiller.generator_net[-1]

@@ -1,4 +1,4 @@
-"""The sources of soft labels besides Data-Distill-Net."""
+"""The distillers other than Data-Distill-Net."""
 
 import copy
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def test_replacing_labels_by_themselves_is_the_method_alone(fit: Callable[..., R
 
 
 def test_hard_labels_on_old_memory_are_the_control_of_er(fit: Callable[..., ReplayMethod]) -> None:
-    """The soft term draws what the control draws, so the two are paired."""
+    """A distiller and the control draw the same samples."""
     control = fit(lambda: ER(small_net(), num_classes=6, old_memory_weight=1.0))
     hard = LabelSmoothing(epsilon=0.0, memory="old", compose="additive")
     plugged = fit(lambda: ER(small_net(), num_classes=6, distiller=hard))
@@ -178,7 +178,7 @@ def test_row_adam_is_saved_and_restored() -> None:
 
 
 @pytest.mark.parametrize("make", [LabelSmoothing, RandomLabels, LearnedLabels])
-def test_each_changes_what_the_classifier_learns(fit: Callable[..., ReplayMethod], make: Any) -> None:
+def test_each_distiller_changes_what_the_classifier_learns(fit: Callable[..., ReplayMethod], make: Any) -> None:
     plain = fit(lambda: ER(small_net(), num_classes=6))
     soft = fit(lambda: ER(small_net(), num_classes=6, distiller=make()))
     again = fit(lambda: ER(small_net(), num_classes=6, distiller=make()))

@@ -1,4 +1,4 @@
-"""Labels that were measured and not kept."""
+"""Other readings of the paper."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def test_g_old_takes_part_in_training_only_within_the_mixture() -> None:
         assert torch.equal(learned, given) == is_mixed
 
 
-def test_the_own_prediction_is_shared_out_among_the_old_classes() -> None:
+def test_the_prediction_is_restricted_to_old_classes() -> None:
     distiller = OwnPrediction()
     distiller.build(4, 10)
     distiller.begin_task(torch.tensor([True, True, False, False]))
@@ -30,7 +30,7 @@ def test_the_own_prediction_is_shared_out_among_the_old_classes() -> None:
 
 @pytest.mark.parametrize("is_old", [[False] * 4, [True, False, False, False]])
 def test_a_sample_without_a_prediction_among_old_classes_keeps_its_hard_label(is_old: list[bool]) -> None:
-    """In the first task there are none, and later a softmax may leave exactly nothing to them."""
+    """In the first task there are none, and later their probability may be exactly zero."""
     distiller = OwnPrediction(apply_from_task=1, memory="running")
     distiller.build(4, 10)
     distiller.begin_task(torch.tensor(is_old))

@@ -37,7 +37,7 @@ def batch(size: int) -> Samples:
 
 
 def minus_inner_product(network: nn.Module, memory_loss: Tensor, before_and_task: list[Samples]) -> Tensor:
-    """What the theorems say is minimised, with a graph of everything that the memory's loss depends on."""
+    """The objective of the theorems, differentiable by all inputs of the memory's loss."""
     parameters = list(network.parameters())
     on_memory = torch.autograd.grad(memory_loss, parameters, create_graph=True)
     losses = [functional.cross_entropy(network(part.images), part.labels) for part in before_and_task]

@@ -11,13 +11,13 @@ from ddn_lightning.memory.exemplar_set import herding
 
 
 def of_class(label: int, number: int) -> Samples:
-    """Samples whose pixels say which they are."""
+    """Samples whose pixels are their index."""
     images = torch.arange(number, dtype=torch.uint8).view(-1, 1, 1, 1).repeat(1, 1, 2, 2)
     return Samples(images, torch.full((number,), label), tasks=torch.full((number,), label // 2))
 
 
 def distances(features: Tensor, chosen: list[int]) -> dict[int, float]:
-    """How far the means are apart with each candidate, one by one."""
+    """Distance between the means for each candidate."""
     rest = set(range(len(features))) - set(chosen)
     return {i: (features.mean(0) - features[[*chosen, i]].mean(0)).norm().item() for i in rest}
 
@@ -60,7 +60,7 @@ def test_the_memory_is_balanced_and_never_too_full(buffer_size: int, sizes: list
             assert (of_label.tasks == label // 2).all()
 
 
-def test_more_classes_than_told_are_refused() -> None:
+def test_more_classes_than_num_classes_are_refused() -> None:
     exemplars = ExemplarSet(4)
     exemplars.store(of_class(0, 4), num_classes=1)
     with pytest.raises(ValueError, match="at most num_classes = 1 classes"):
@@ -70,7 +70,7 @@ def test_more_classes_than_told_are_refused() -> None:
         _ = exemplars.samples
 
 
-def test_the_state_is_part_of_the_weights() -> None:
+def test_exemplars_are_saved_and_restored_with_the_state_dict() -> None:
     exemplars, other = ExemplarSet(6), ExemplarSet(6)
     other.load_state_dict(exemplars.state_dict())
     assert len(other) == 0

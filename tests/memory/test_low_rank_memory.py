@@ -106,7 +106,7 @@ def test_a_step_is_normalised_descent_with_momentum_on_mean_features(monkeypatch
         assert torch.allclose(memory.state_dict()["contents"][name], factor, atol=1e-4)
 
 
-def test_a_tasks_budget_of_steps() -> None:
+def test_matching_steps_are_limited_per_task() -> None:
     memory = LowRankMemory(buffer_size=20, matching_width=4, matching_steps=5, matching_steps_per_batch=2)
     taken = []
     for labels in ([0, 1], [0, 1], [0, 1], [0, 1], [2, 3], [2, 3]):
@@ -118,7 +118,7 @@ def test_a_tasks_budget_of_steps() -> None:
     assert taken == [2, 4, 5, 5, 2, 4]
 
 
-def test_a_restored_memory_goes_on_the_same() -> None:
+def test_a_restored_memory_continues_identically() -> None:
     first, second = LowRankMemory(12, matching_width=4), LowRankMemory(12, matching_width=4, seed=9)
     first.add(batch([0, 1]))
     file = io.BytesIO()

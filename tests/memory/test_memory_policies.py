@@ -1,4 +1,4 @@
-"""Policies of which samples to keep, each against a loop over single samples."""
+"""Memories compared with loops over single samples."""
 
 from collections import defaultdict, deque
 
@@ -99,7 +99,7 @@ def test_a_ring_without_a_slot_for_each_class_is_refused() -> None:
 
 
 @pytest.mark.parametrize("policy", [ReservoirBuffer, ClassBalancedReservoir, lambda *a: RingBuffer(*a, num_classes=4)])
-def test_a_saved_buffer_goes_on_as_if_never_stopped(policy: type[SlotBuffer]) -> None:
+def test_a_restored_memory_continues_identically(policy: type[SlotBuffer]) -> None:
     batches = stream([[0, 0, 1], [2, 1, 0, 3, 3], [3] * 9, [0, 1, 2, 3] * 3])
     whole, first, second = policy(9, 5), policy(9, 5), policy(9, 1)
     for samples in batches:
@@ -113,7 +113,7 @@ def test_a_saved_buffer_goes_on_as_if_never_stopped(policy: type[SlotBuffer]) ->
     assert torch.equal(second.draw(5), whole.draw(5))
 
 
-def test_a_memory_of_another_policy_is_not_taken_over() -> None:
+def test_a_saved_memory_of_another_class_is_refused() -> None:
     reservoir, balanced = ReservoirBuffer(9), ClassBalancedReservoir(9)
     for buffer in (reservoir, balanced):
         buffer.add(stream([[0, 1, 2]])[0])

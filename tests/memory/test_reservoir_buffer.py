@@ -74,7 +74,7 @@ def test_draws_are_uniform_and_without_replacement() -> None:
     assert ((counts - 800) ** 2).sum() / (800 * 0.6) * 0.9 < 27.9  # 9 degrees of freedom, 99.9 %
 
 
-def test_a_draw_gives_what_there_is_and_notes_the_slots() -> None:
+def test_a_draw_returns_at_most_the_stored_samples_with_their_slots() -> None:
     buffer = ReservoirBuffer(10)
     assert len(buffer.draw(4)) == 0
     buffer.add(numbered(0, 3, tasks=torch.tensor([0, 1, 0])))
@@ -85,7 +85,7 @@ def test_a_draw_gives_what_there_is_and_notes_the_slots() -> None:
     assert drawn.images.dtype == torch.uint8
 
 
-def test_a_draw_can_be_limited_to_old_tasks_and_leave_the_others_alone() -> None:
+def test_a_draw_from_old_tasks_with_its_own_generator_does_not_shift_later_draws() -> None:
     def filled() -> ReservoirBuffer:
         buffer = ReservoirBuffer(20)
         buffer.add(numbered(0, 20, tasks=torch.arange(20) % 4))
@@ -139,7 +139,7 @@ def test_saving_and_loading_anywhere_changes_nothing(actions: list[tuple[str, in
     assert play(save=True) == play(save=False)
 
 
-def test_a_half_filled_buffer_saves_only_what_it_holds() -> None:
+def test_a_half_filled_memory_saves_only_its_samples() -> None:
     buffer = ReservoirBuffer(10_000)
     buffer.add(numbered(0, 3))
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Every method there is, found rather than listed, so that later ones are tested without being named."""
+"""All methods and distillers, collected from the package so that new ones are tested too."""
 
 import inspect
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from ddn_lightning import Backbone, DataDistillNet, LabelDistiller, ReplayMethod
 
 
 class SlowEnding(ddn_lightning.ER):
-    """A stand-in for methods that work at a task's end: nudges the head, draws at random, and counts how often."""
+    """Stands for methods with an ``end_task``: changes the head, draws random numbers and counts the calls."""
 
     endings: Tensor
 
@@ -40,7 +40,7 @@ class SlowEnding(ddn_lightning.ER):
 
 
 class ControlledER(ddn_lightning.ER):
-    """ER with its options on."""
+    """ER with all options enabled."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, batches="concatenated", old_memory_weight=0.5, replay_weight=2.0, **kwargs)
@@ -61,11 +61,11 @@ DISTILLERS = [
 
 
 def is_like_er(method: type[ReplayMethod]) -> bool:
-    """Whether a plug-in meets in it, step by step, what it meets in ER."""
+    """Whether a distiller works in it as in ER."""
     return issubclass(method, ddn_lightning.ER) and method is not ddn_lightning.ER
 
 
-# every method alone, every host with Data-Distill-Net, and every other source of labels with ER
+# every method alone, every replay method with Data-Distill-Net, and every other distiller with ER
 COMBINATIONS = [pytest.param(method, None, id=method.__name__) for method in METHODS]
 COMBINATIONS += [
     pytest.param(
@@ -81,7 +81,7 @@ COMBINATIONS += [
 ]
 
 
-# work at a task's end is the same however long it takes
+# shorter work at a task's end
 SHORT: dict[type[ReplayMethod], dict[str, Any]] = {
     ddn_lightning.BiC: {"correction_epochs": 4},
     ddn_lightning.LoDM: {"memory": lambda: ddn_lightning.LowRankMemory(matching_width=8)},

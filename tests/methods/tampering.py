@@ -1,4 +1,4 @@
-"""Every way in which a checkpoint is changed on purpose: for each node of its tree, a family of other values."""
+"""Changes of a checkpoint: for each node of its tree, several other values."""
 
 import copy
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ DELETED = object()
 
 @dataclass(frozen=True, eq=False)
 class Tampering:
-    """One change: what stands at ``path`` becomes ``value``, or is deleted."""
+    """One change: the node at ``path`` becomes ``value`` or is deleted."""
 
     path: tuple[Any, ...]
     name: str
@@ -24,12 +24,12 @@ class Tampering:
         return f"{'/'.join(map(str, self.path))}: {self.name}"
 
     def applied_to(self, checkpoint: Any) -> Any:
-        """A tampered copy. Tensors are shared with the original, which nobody may change."""
+        """A changed copy, which shares its tensors with the original."""
         return _with(checkpoint, self.path, self.value)
 
 
 def tamperings(checkpoint: dict[str, Any]) -> list[Tampering]:
-    """Everything that can be done to a checkpoint, node by node."""
+    """All changes of a checkpoint, node by node."""
     found = []
     for path, value, is_in_tuple in _nodes(checkpoint):
         changes = dict(_changes(value))

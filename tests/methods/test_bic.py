@@ -37,7 +37,7 @@ def test_the_loss_against_a_computation_by_sample(distillation_weight: str, expe
     assert torch.allclose(method.current_loss(current).total, reference, atol=1e-5)
 
 
-def test_classes_to_come_take_no_part() -> None:
+def test_future_classes_get_no_gradient() -> None:
     method = method_in_task(1)
     current = Samples(torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 3, 3]))
     (gradient,) = torch.autograd.grad(method.current_loss(current).total, method.head.weight)
@@ -120,13 +120,13 @@ def test_each_task_learns_a_correction_of_its_own_classes_alone(fit: Callable[..
     assert corrected == [[], *(classes.sort().values.tolist() for classes in sequence.task_classes[1:])]
 
 
-def test_exemplars_without_any_to_spare_leave_outputs_as_they_are(fit: Callable[..., ReplayMethod]) -> None:
+def test_too_few_exemplars_to_hold_out_leave_outputs_uncorrected(fit: Callable[..., ReplayMethod]) -> None:
     method = fit(lambda: BiC(small_net(), num_classes=6, buffer_size=6), TinySequence(num_tasks=2, batch_size=6))
     assert method.exemplars.samples.labels.tolist() == list(range(6))
     fit(lambda: BiC(small_net(), num_classes=6, buffer_size=7, correction_epochs=1), TinySequence(batch_size=6))
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0])
-def test_a_fraction_is_a_fraction(fraction: float) -> None:
+def test_a_held_out_fraction_of_0_or_1_is_refused(fraction: float) -> None:
     with pytest.raises(ConfigurationError, match=f"held_out_fraction must be above 0 and below 1, got {fraction}"):
         BiC(small_net(), num_classes=6, held_out_fraction=fraction)

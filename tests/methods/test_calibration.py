@@ -1,4 +1,4 @@
-"""With calibrated statistics a method is evaluated otherwise, and trained exactly as without."""
+"""Calibrated statistics change the evaluation and not the training."""
 
 import copy
 import shutil
@@ -24,7 +24,7 @@ LAYER = "backbone.layers.1.running_mean"
 
 
 def trained(method: ReplayMethod) -> dict[str, Any]:
-    """All that training leaves, in whichever mode it was evaluated."""
+    """The outcome of training, without measurements."""
     with method.uncalibrated():
         found = copy.deepcopy(outcome(method))
     for name in ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix"):
@@ -33,7 +33,7 @@ def trained(method: ReplayMethod) -> dict[str, Any]:
 
 
 def accuracies(method: ReplayMethod) -> Tensor:
-    """In percent on each task, as the method is now."""
+    """Accuracy in percent on each task."""
     data = method.sequence.test_set
     assert data.tasks is not None
     assert method.transform is not None
@@ -171,7 +171,7 @@ def test_resuming_anywhere_changes_nothing(
         shutil.copytree(tmp_path / "whole", folder)
         resumed = run(folder, ckpt_path=checkpoint, seed=99)
         assert (folder / "metrics.csv").read_text() == curves, checkpoint.name
-        if checkpoint.stem == "epoch5":  # nothing is left to train, so nothing is drawn any more
+        if checkpoint.stem == "epoch5":  # no training is left, so nothing is drawn
             resumed["random"] = expected["random"]
         assert_equal(resumed, expected, checkpoint.name)
 
@@ -180,7 +180,7 @@ def test_resuming_anywhere_changes_nothing(
 @pytest.mark.parametrize("method_class", [ICaRL, pytest.param(ER, marks=pytest.mark.slow)])
 def test_two_ranks_calibrate_as_one(fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod]) -> None:
     class NormalisedHead(method_class):  # type: ignore[misc, valid-type]
-        """In evaluation mode while it learns, so that a batch is no more than the sum of its samples on two ranks."""
+        """Trains in evaluation mode, so that samples are independent and two ranks equal one."""
 
         def on_train_batch_start(self, *args: Any) -> None:
             super().on_train_batch_start(*args)
@@ -221,7 +221,7 @@ class Counting(Callback):
     ("method_class", "backbone", "reason"),
     [(ER, small_net, "SmallNet has no BatchNorm"), (Finetune, DropoutNet, "Finetune keeps no samples")],
 )
-def test_where_there_is_nothing_to_calibrate_a_note_says_so_and_nothing_is_paid(
+def test_a_note_says_why_nothing_is_calibrated(
     fit: Callable[..., ReplayMethod],
     method_class: type[ReplayMethod],
     backbone: Callable[[], Any],
@@ -242,7 +242,7 @@ def test_where_there_is_nothing_to_calibrate_a_note_says_so_and_nothing_is_paid(
 
 
 @pytest.mark.filterwarnings("ignore:Found 1 module.* in eval mode")
-def test_layers_at_rest_keep_their_statistics(fit: Callable[..., ReplayMethod]) -> None:
+def test_layers_in_evaluation_mode_keep_their_statistics(fit: Callable[..., ReplayMethod]) -> None:
     class Resting(DropoutNet):
         def __init__(self) -> None:
             super().__init__()
@@ -303,7 +303,7 @@ def test_calibrated_statistics_that_do_not_fit_are_refused(
         ER.load_from_checkpoint(tmp_path / "changed.ckpt", backbone=DropoutNet())
 
 
-def test_going_on_with_other_statistics_is_noted(
+def test_resuming_with_other_statistics_prints_a_note(
     fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fit(lambda: build(ER), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])

@@ -1,4 +1,4 @@
-"""What a Lightning user may set that a task sequence cannot follow is refused before anything has changed."""
+"""Trainer options and callbacks that do not work with a task sequence are refused before anything changes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 
 
 def state_of(method: ReplayMethod) -> dict[str, Any]:
-    """All tensors, and the task clock."""
+    """All tensors and the progress."""
     tensors = {name: value.clone() for name, value in method.state_dict().items() if torch.is_tensor(value)}
     return {**tensors, "clock": (method.task, method.tasks_finished)}
 
@@ -67,16 +67,16 @@ def test_callbacks_that_cannot_follow_a_sequence_are_refused(
         ({"check_val_every_n_epoch": 2}, "check_val_every_n_epoch must be left out, got 2.*evaluate_every_n_epochs"),
     ],
 )
-def test_what_would_be_ignored_is_refused(make_trainer: MakeTrainer, arguments: dict[str, Any], reason: str) -> None:
+def test_ignored_options_are_refused(make_trainer: MakeTrainer, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         make_trainer(**arguments).fit(build(ER), TinySequence(epochs_per_task=3))
 
 
-def test_an_evaluation_interval_that_is_the_sequences_own_is_taken(fit: Fit) -> None:
+def test_the_evaluation_interval_of_the_sequence_is_accepted(fit: Fit) -> None:
     assert fit(lambda: build(ER), TinySequence(epochs_per_task=2), check_val_every_n_epoch=2).tasks_finished == 3
 
 
-def test_the_tuner_is_refused_and_leaves_everything_as_it_was(make_trainer: MakeTrainer) -> None:
+def test_the_tuner_is_refused_and_changes_nothing(make_trainer: MakeTrainer) -> None:
     method = build(ER, lr=0.07)
     before = state_of(method)
     sequence = TinySequence(batch_size=6)
@@ -88,14 +88,14 @@ def test_the_tuner_is_refused_and_leaves_everything_as_it_was(make_trainer: Make
     assert_unchanged(method, before)
 
 
-def test_a_best_model_by_a_monitored_value_is_warned_of(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+def test_a_monitoring_checkpoint_gives_a_warning(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     checkpoint = ModelCheckpoint(tmp_path, monitor="average_accuracy", mode="max")
     trainer = make_trainer(callbacks=[checkpoint], enable_checkpointing=True)
     with pytest.warns(UserWarning, match="monitor='average_accuracy'.*may keep that of task 1 as the best"):
         trainer.fit(build(ER), TinySequence(batch_size=12))
 
 
-def test_the_command_line_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_such_a_callback_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     stopping = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=train/loss"]
     assert main(["fit", "-c", str(QUICKSTART), "--trainer.enable_progress_bar=false", *stopping]) == 2
     assert capsys.readouterr().err.startswith("error: callbacks must not contain EarlyStopping: ")
@@ -103,7 +103,7 @@ def test_the_command_line_says_so_in_one_line(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("method_class", [ER, ERACE, ICaRL])
-def test_a_second_fit_is_refused_and_leaves_everything_as_it_was(
+def test_a_second_fit_is_refused_and_changes_nothing(
     make_trainer: MakeTrainer, method_class: type[ReplayMethod]
 ) -> None:
     method = build(method_class)
@@ -119,7 +119,7 @@ def test_a_second_fit_is_refused_and_leaves_everything_as_it_was(
     assert method.lr == lr
 
 
-def test_a_loaded_method_is_not_trained_anew(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+def test_a_fit_of_a_loaded_method_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     trainer = make_trainer()
     trainer.fit(build(ER, backbone=small_net()), TinySequence(batch_size=12))
     trainer.save_checkpoint(tmp_path / "run.ckpt")
@@ -129,7 +129,7 @@ def test_a_loaded_method_is_not_trained_anew(make_trainer: MakeTrainer, tmp_path
 
 
 @pytest.mark.parametrize("method_class", [ER, ERACE, ICaRL])
-def test_a_trained_method_goes_back_to_a_checkpoint_and_on_from_it(
+def test_a_trained_method_can_resume_from_an_earlier_checkpoint(
     fit: Fit, make_trainer: MakeTrainer, tmp_path: Path, method_class: type[ReplayMethod]
 ) -> None:
     saving = SaveAlways(tmp_path)
@@ -150,14 +150,14 @@ def test_evaluation_before_training_does_not_count_as_training(make_trainer: Mak
 
 
 class OwnAdamW(ER):
-    """As a Lightning user writes it, with groups of their own."""
+    """Overrides the optimizer with two parameter groups."""
 
     def configure_optimizers(self) -> Any:
         groups = [{"params": self.backbone.parameters(), "lr": 1e-4}, {"params": self.head.parameters()}]
         return torch.optim.AdamW(groups, lr=2e-3, weight_decay=0.3)
 
 
-def test_what_the_user_configures_is_what_runs(make_trainer: MakeTrainer) -> None:
+def test_an_overridden_optimizer_is_used_unchanged(make_trainer: MakeTrainer) -> None:
     method = build(OwnAdamW)
     trainer = make_trainer(max_steps=3)
     trainer.fit(method, TinySequence(batch_size=6))
@@ -169,7 +169,7 @@ def test_what_the_user_configures_is_what_runs(make_trainer: MakeTrainer) -> Non
 
 @pytest.mark.filterwarnings("ignore:.*returned `None`, this fit will run with no optimizer")
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, None])
-def test_an_optimizer_that_cannot_step_along_a_gradient_is_refused(
+def test_an_optimizer_that_needs_a_closure_is_refused(
     make_trainer: MakeTrainer, kind: type[torch.optim.Optimizer] | None
 ) -> None:
     class Own(ER):
@@ -213,7 +213,7 @@ def sgd_with(**arguments: Any) -> type[ER]:
         (sgd_with(), r"two optimizers with DataDistillNet.* self.distiller.configure_optimizer\(\), got one"),
     ],
 )
-def test_optimizers_that_a_virtual_step_does_not_resemble_are_refused(
+def test_optimizers_unlike_the_virtual_step_are_refused(
     make_trainer: MakeTrainer, host: type[ReplayMethod], message: str
 ) -> None:
     method = build(host, DataDistillNet)
@@ -226,7 +226,7 @@ def test_labels_that_are_not_learned_go_with_any_optimizer(fit: Fit) -> None:
     assert fit(lambda: build(OwnAdamW, LabelSmoothing)).tasks_finished == 3
 
 
-def test_milestones_that_nobody_would_follow_are_refused(make_trainer: MakeTrainer) -> None:
+def test_milestones_that_would_be_ignored_are_refused(make_trainer: MakeTrainer) -> None:
     with pytest.raises(ConfigurationError, match=r"lr_milestones must be left out.*got \(1,\)"):
         make_trainer().fit(build(OwnAdamW, lr_milestones=[1]), TinySequence())
 

@@ -15,7 +15,7 @@ def augmented(size: int) -> Samples:
     return Samples(torch.randn(size, 1, 8, 8), random_samples(size).labels)
 
 
-def test_outputs_are_kept_near_the_average_that_knows_better() -> None:
+def test_logits_are_kept_close_to_the_more_confident_average() -> None:
     method = CLSER(small_net(), num_classes=6, consistency_weight=0.3)
     with torch.no_grad():
         for average in method.averages.values():
@@ -37,7 +37,7 @@ def test_outputs_are_kept_near_the_average_that_knows_better() -> None:
 
 
 class Averages(Callback):
-    """Keeps the averages by hand, from the weights after each step, when every update is made."""
+    """Computes the average of the weights after each step."""
 
     def __init__(self, decay: float) -> None:
         self.decay, self.expected = decay, list[Tensor]()

@@ -1,4 +1,4 @@
-"""The controls that a gain is measured against: equal rehearsal and equal cost, for every host."""
+"""The controls of equal rehearsal and equal cost, for every replay method."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,7 +93,7 @@ def test_a_run_of_several_steps_per_batch_resumes_exactly(
 
 
 @pytest.mark.parametrize("method", [ICaRL, Joint])
-def test_a_method_that_replays_no_labels_has_no_old_memory_to_rehearse(method: type[ReplayMethod]) -> None:
+def test_old_memory_weight_is_refused_by_methods_without_replay(method: type[ReplayMethod]) -> None:
     with pytest.raises(ConfigurationError, match=f"{method.__name__} cannot take old_memory_weight = 0.5"):
         build(method, old_memory_weight=0.5)
 

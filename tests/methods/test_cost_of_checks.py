@@ -1,4 +1,4 @@
-"""What every step asks and notes beside its computations must cost next to nothing."""
+"""The bookkeeping of a step takes few function calls."""
 
 import sys
 from collections.abc import Callable
@@ -14,7 +14,7 @@ SMALL = Workload(width=2, batch=4, image_size=8, buffer_size=20)
 
 
 def calls_of(action: Callable[[], object]) -> int:
-    """How many functions are called, which does not depend on the machine."""
+    """The number of function calls, which does not depend on the machine."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -29,7 +29,7 @@ def calls_of(action: Callable[[], object]) -> int:
     return count
 
 
-def test_the_learning_rate_and_the_loss_of_a_step_are_noted_by_a_few_calls() -> None:
+def test_current_lr_and_note_loss_take_few_calls() -> None:
     method = PreparedMethod(ER, SMALL).method
     loss = torch.tensor(1.0)
     assert calls_of(lambda: method.current_lr) <= 10
@@ -41,7 +41,7 @@ def own_optimizers(self: ER) -> list[torch.optim.Optimizer]:
 
 
 @pytest.mark.parametrize("of", ["class", "object"])
-def test_an_own_optimizer_is_noticed(of: str) -> None:
+def test_an_overridden_optimizer_is_detected(of: str) -> None:
     method_class = type("OwnER", (ER,), {"configure_optimizers": own_optimizers}) if of == "class" else ER
     method = method_class(SmallNet(), num_classes=10)
     if of == "object":

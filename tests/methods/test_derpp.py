@@ -11,7 +11,7 @@ def augmented(size: int) -> Samples:
     return Samples(torch.randn(size, 1, 8, 8), random_samples(size).labels, logits=torch.randn(size, 6))
 
 
-def test_the_loss_is_buzzegas() -> None:
+def test_the_loss_is_that_of_the_paper() -> None:
     method = DERPlusPlus(small_net(), num_classes=6, alpha=0.3, beta=0.7)
     current, first, second = augmented(5), augmented(4), augmented(3)
     loss = method.loss(current, first, second)

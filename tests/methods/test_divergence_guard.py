@@ -1,4 +1,4 @@
-"""A run whose loss or weights are no longer finite stops, says so, and keeps what was good."""
+"""A run stops when its loss or weights are not finite, and keeps the last good checkpoint."""
 
 import json
 import os
@@ -48,7 +48,7 @@ SHORT = [
 
 
 class BadLoss(ER):
-    """Its loss is not a number from a step on, counted from 1; its weights stay as they were."""
+    """The loss is not finite from a step on, counted from 1; the weights stay finite."""
 
     first_bad_step = 6
     bad = torch.nan
@@ -92,7 +92,7 @@ def test_every_method_stops_when_its_loss_is_not_finite(
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("interval", [1, 5, 50])
-def test_the_message_tells_the_first_bad_step_whenever_it_is_noticed(
+def test_the_message_names_the_first_bad_step_whenever_it_is_checked(
     fit: Callable[..., ReplayMethod], bad: float, interval: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BadLoss, "bad", bad)
@@ -102,7 +102,7 @@ def test_the_message_tells_the_first_bad_step_whenever_it_is_noticed(
 
 
 @pytest.mark.parametrize("minutes", [0, 1000])
-def test_the_last_good_checkpoint_is_kept_and_goes_on_with_another_learning_rate(
+def test_the_last_good_checkpoint_resumes_with_another_learning_rate(
     fit: Callable[..., ReplayMethod], minutes: float
 ) -> None:
     arguments = {"enable_checkpointing": True, "callbacks": [LastCheckpoint(every_n_minutes=minutes)]}
@@ -132,14 +132,14 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_measured(
     assert method.tasks_finished == task - 1
 
 
-def test_without_checkpoints_the_weights_are_looked_at_before_each_evaluation(fit: Callable[..., ReplayMethod]) -> None:
+def test_without_checkpoints_weights_are_checked_before_each_evaluation(fit: Callable[..., ReplayMethod]) -> None:
     with pytest.raises(DivergenceError, match="after step 12 "):
         fit(lambda: build(ER), callbacks=[Poison(12)])
     with pytest.raises(DivergenceError, match="after step 11 "):
         fit(lambda: build(ER), callbacks=[Poison(11)], max_steps=11)
 
 
-def test_the_images_that_lodm_learns_are_watched(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_matching_loss_that_diverges_stops_training(fit: Callable[..., ReplayMethod]) -> None:
     told = (
         r"^the matching loss became (nan|inf) in task 1 at step \d+ with memory.matching_lr 1e\+30: "
         r"lower --model.memory.matching_lr$"
@@ -148,7 +148,7 @@ def test_the_images_that_lodm_learns_are_watched(fit: Callable[..., ReplayMethod
         fit(lambda: build(LoDM, memory=LowRankMemory(matching_lr=1e30)))
 
 
-def test_the_bias_correction_is_watched(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_bias_correction_that_diverges_stops_training(fit: Callable[..., ReplayMethod]) -> None:
     class Overflowing(BiC):
         def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
             return super().outputs_of(module, samples) * torch.inf
@@ -167,7 +167,7 @@ def test_the_bias_correction_is_watched(fit: Callable[..., ReplayMethod]) -> Non
         (Mnemonics, pixel_distillation, "distilling the memory became nan in task 1 at step 4 with lr 0.03 and dist"),
     ],
 )
-def test_the_losses_at_a_tasks_end_are_watched(
+def test_a_loss_at_a_tasks_end_that_diverges_stops_training(
     fit: Callable[..., ReplayMethod],
     method: type[ReplayMethod],
     module: ModuleType,
@@ -179,7 +179,7 @@ def test_the_losses_at_a_tasks_end_are_watched(
         fit(lambda: build(method))
 
 
-def test_the_outer_loss_and_the_weights_of_g_are_watched(fit: Callable[..., ReplayMethod]) -> None:
+def test_an_outer_loss_that_diverges_stops_training(fit: Callable[..., ReplayMethod]) -> None:
     class Exploding(DataDistillNet):
         def __init__(self) -> None:
             super().__init__(lr=1e30)
@@ -190,7 +190,7 @@ def test_the_outer_loss_and_the_weights_of_g_are_watched(fit: Callable[..., Repl
 
 
 class _Waits(TorchDispatchMode):
-    """Counts what would wait for a device: reading a number out of a tensor."""
+    """Counts synchronisations: reads of a number from a tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ class _Waits(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_noting_a_loss_does_not_wait_for_the_device(fit: Callable[..., ReplayMethod]) -> None:
+def test_note_loss_does_not_synchronise(fit: Callable[..., ReplayMethod]) -> None:
     waits: list[int] = []
 
     class Watch(SlowEnding):
@@ -232,7 +232,9 @@ def outcome(name: str) -> dict[str, Any]:
     return results
 
 
-def test_the_command_says_where_it_diverged_keeps_what_was_good_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_divergence_and_resumes_from_the_last_good_checkpoint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main([*SHORT, "--name", "good"]) == 0
     assert main([*SHORT, "--name", "run", "--trainer.max_steps=20"]) == 0
     stopped = outcome("run")
@@ -260,7 +262,7 @@ def test_the_command_says_where_it_diverged_keeps_what_was_good_and_goes_on(caps
     assert (outcome("run")["status"], outcome("run")["reason"]) == ("complete", None)
 
 
-def test_a_run_that_goes_on_is_not_called_diverged_any_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_removes_the_status_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main([*SHORT, "--name", "run", "--model.lr=1e10", "--save_every_n_minutes=0"]) == 3
     assert outcome("run")["status"] == "diverged"
 
@@ -278,9 +280,9 @@ def test_a_run_that_goes_on_is_not_called_diverged_any_longer(monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_fork", "ddp_spawn"])
-def test_with_several_devices_the_command_says_the_same(strategy: str) -> None:
+def test_the_command_reports_divergence_with_several_devices(strategy: str) -> None:
     devices = ["--trainer.devices=2", f"--trainer.strategy={strategy}"]
-    ended = subprocess.run(  # as the ranks of ddp are processes that start the command anew
+    ended = subprocess.run(  # the ranks of ddp start the command again
         [sys.executable, "-m", "ddn_lightning", *SHORT, "--name=run", "--model.lr=1e10", *devices],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -295,11 +297,11 @@ def test_with_several_devices_the_command_says_the_same(strategy: str) -> None:
     assert outcome("run")["status"] == "diverged"
 
 
-def test_a_loss_that_a_broken_off_fit_has_noted_does_not_end_the_next(make_trainer: Callable[..., Trainer]) -> None:
+def test_a_pending_loss_of_an_interrupted_fit_does_not_stop_the_next(make_trainer: Callable[..., Trainer]) -> None:
     method = build(ER)
     make_trainer(max_steps=3, enable_checkpointing=True, callbacks=[LastCheckpoint()]).fit(
         method, TinySequence(batch_size=6)
     )
-    method.note_loss(torch.tensor(torch.nan))  # and then the fit is broken off
+    method.note_loss(torch.tensor(torch.nan))  # and then the fit is interrupted
     make_trainer().fit(method, TinySequence(batch_size=6), ckpt_path="checkpoints/last.ckpt")
     assert method.tasks_finished == 3

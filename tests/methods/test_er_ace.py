@@ -62,7 +62,7 @@ def test_there_is_no_replay_in_the_first_task(fit: Callable[..., ReplayMethod]) 
     assert replayed == [1] * 4 + [2] * 4
 
 
-def test_the_cosine_head_looks_at_directions_only() -> None:
+def test_cosine_logits_do_not_depend_on_the_norm_of_features() -> None:
     method = ERACE(small_net(), num_classes=6, head_form="cosine")
     features = torch.randn(4, 8)
     logits = method.head(features)

@@ -1,4 +1,4 @@
-"""Forms of ER that take a replayed batch apart: each changes one thing."""
+"""Variants of ER that each change one thing."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -28,7 +28,7 @@ def weights(method: ReplayMethod) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in method.network.parameters()])
 
 
-def test_a_draw_for_the_statistics_moves_nothing_else(fit: Fit) -> None:
+def test_a_draw_for_the_statistics_changes_nothing_else(fit: Fit) -> None:
     plain, drawn = run(fit, ER), run(fit, StatisticsDraw)
     assert torch.equal(weights(plain), weights(drawn))
     assert not torch.equal(*(method.running_buffers[MEAN] for method in (plain, drawn)))

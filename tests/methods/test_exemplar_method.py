@@ -1,4 +1,4 @@
-"""What iCaRL, LUCIR and BiC share: how exemplars are chosen, and in which mode networks are asked between tasks."""
+"""What iCaRL, LUCIR and BiC share: the choice of exemplars and the work between tasks."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from ddn_lightning import LUCIR, BiC, ExemplarMethod, ICaRL, ReplayMethod, Sampl
 
 
 def greedy(features: Tensor, number: int) -> list[int]:
-    """The search of iCaRL's Algorithm 4, tried out candidate by candidate."""
+    """iCaRL's Algorithm 4, with a loop over candidates."""
     chosen: list[int] = []
     for _ in range(number):
         rest = [i for i in range(len(features)) if i not in chosen]

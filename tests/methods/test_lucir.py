@@ -54,7 +54,7 @@ def test_the_loss_of_every_step_is_that_of_a_computation_by_sample(
     assert {(0, False), (1, True), (1, False), (2, True)} <= set(batches)
 
 
-def test_the_weight_on_features_grows_from_the_second_task_on(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_weight_of_feature_distillation_grows_with_old_classes(fit: Callable[..., ReplayMethod]) -> None:
     weights = {}
 
     class Watch(LUCIR):
@@ -139,7 +139,7 @@ def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Callable[..., Rep
     assert checked == [1, 2]
 
 
-def test_a_class_without_images_gets_no_weight_that_is_not_a_number(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_class_without_images_keeps_a_finite_weight(fit: Callable[..., ReplayMethod]) -> None:
     method = fit(lambda: build(LUCIR), TinySequence(batch_size=6, per_class=(12, 12, 12, 0, 12, 12)))
     assert method.get_parameter("head.weight").isfinite().all()
     assert method.tasks_finished == 3

@@ -1,4 +1,4 @@
-"""Two ranks with half a batch each are one rank with the whole batch."""
+"""Two ranks with half a batch each equal one rank with the whole batch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,7 @@ RESUMED = [pytest.param(*c.values, id=c.id, marks=[] if c.id == FAST else pytest
 
 
 @pytest.mark.parametrize(("method_class", "distiller_class"), RESUMED)
-def test_a_checkpoint_of_two_ranks_goes_on_with_one_or_four(
+def test_a_checkpoint_of_two_ranks_resumes_with_one_or_four(
     fit: Callable[..., ReplayMethod],
     method_class: type[ReplayMethod],
     distiller_class: type[LabelDistiller] | None,
@@ -89,7 +89,7 @@ def test_all_ranks_hold_the_same_memory(fit: Callable[..., ReplayMethod]) -> Non
 def test_ranks_without_a_seed_share_one_order(
     make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each rank starts with another seed, as plain DDP does where nobody has called seed_everything."""
+    """Each rank starts with another seed, as with DDP without seed_everything."""
 
     class Watch(SlowEnding):
         def setup(self, stage: str) -> None:

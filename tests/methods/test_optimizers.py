@@ -1,4 +1,4 @@
-"""What the user configures is what runs: optimizer, schedule, clipping."""
+"""Optimizers, schedules and clipping run as the user configures them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ class Rates(Callback):
         self.seen.append(round(optimizer.param_groups[0]["lr"], 6))
 
 
-def test_an_optimizer_by_argument_is_that_of_an_override(fit: Fit) -> None:
+def test_an_optimizer_by_argument_equals_an_override(fit: Fit) -> None:
     class ByHand(ER):
         def configure_optimizers(self) -> list[torch.optim.Optimizer]:
             return [AdamW(self.parameters(), lr=0.002, weight_decay=0.1)]
@@ -42,7 +42,7 @@ def test_an_optimizer_by_argument_is_that_of_an_override(fit: Fit) -> None:
 
 
 @pytest.mark.parametrize(("interval", "expected"), [("step", [1.0, 0.5, 0.25, 0.125]), ("epoch", [1.0, 1.0, 0.5, 0.5])])
-def test_a_schedule_begins_anew_with_each_task(fit: Fit, interval: str, expected: list[float]) -> None:
+def test_a_schedule_restarts_at_each_task(fit: Fit, interval: str, expected: list[float]) -> None:
     rates = Rates()
     data = TinySequence(epochs_per_task=2, batch_size=12)  # two batches an epoch, four a task
     arguments = {"optimizer": lambda p: SGD(p, lr=1e-3), "lr_scheduler": lambda o: StepLR(o, 1, 0.5)}
@@ -50,7 +50,7 @@ def test_a_schedule_begins_anew_with_each_task(fit: Fit, interval: str, expected
     assert rates.seen == [round(1e-3 * rate, 6) for rate in expected] * 3
 
 
-def test_an_own_schedule_goes_on_through_the_tasks(fit: Fit) -> None:
+def test_an_overridden_schedule_does_not_restart(fit: Fit) -> None:
     class Decaying(ER):
         def configure_optimizers(self) -> dict[str, Any]:
             optimizer = SGD(self.parameters(), lr=1.0)

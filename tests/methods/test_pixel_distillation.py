@@ -1,4 +1,4 @@
-"""Mnemonics and whole-buffer distillation: which pixels and labels are learned, by which gradient, in what space."""
+"""Mnemonics and whole-buffer distillation."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def test_raw_images_survive_normalisation() -> None:
 
 
 @BOTH
-def test_no_steps_are_experience_replay(
+def test_zero_steps_equal_experience_replay(
     fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
 ) -> None:
     plain = fit(lambda: ER(small_net(), num_classes=6, buffer_size=10))
@@ -45,7 +45,7 @@ def test_no_steps_are_experience_replay(
 
 
 @BOTH
-def test_what_is_learned_and_what_stays(
+def test_only_the_chosen_images_are_learned(
     fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
 ) -> None:
     changed: list[set[int]] = []
@@ -124,8 +124,10 @@ def test_learning_lowers_the_outer_loss(
 
 
 @BOTH
-def test_what_the_learning_looks_at(fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]) -> None:
-    """Inner: whole images of the memory in evaluation mode. Outer: the task's data, and for Eq. 4 the memory before."""
+def test_inner_and_outer_batches_have_the_expected_samples(
+    fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
+) -> None:
+    """Inner: stored images, in evaluation mode. Outer: the task's data and, for Eq. 4, stored samples of old tasks."""
     outer_classes: dict[int, list[set[int]]] = {}
 
     class Watch(method_class):  # type: ignore[misc,valid-type]
@@ -150,7 +152,7 @@ def test_what_the_learning_looks_at(fit: Callable[..., ReplayMethod], method_cla
         assert outer_classes == {0: [{0, 1}], 1: [{2, 3}, {0, 1}], 2: [{4, 5}, {0, 1, 2, 3}]}
 
 
-def test_a_compiled_network_is_learned_through_uncompiled() -> None:
+def test_a_compiled_network_is_differentiated_in_eager_mode() -> None:
     method = Mnemonics(small_net(), num_classes=6, lr=0.1)
     images = torch.randn(5, 1, 8, 8, requires_grad=True)
     inner = Samples(images, torch.randint(6, (5,)), slots=torch.arange(5))
@@ -163,9 +165,7 @@ def test_a_compiled_network_is_learned_through_uncompiled() -> None:
 
 
 @BOTH
-def test_a_precision_that_drowns_the_gradient_is_refused(
-    fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
-) -> None:
+def test_a_low_precision_is_refused(fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]) -> None:
     with pytest.raises(
         ConfigurationError, match=f"precision must be one of .* with {method_class.__name__}.*bf16-true"
     ):

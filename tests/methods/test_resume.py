@@ -1,4 +1,4 @@
-"""Stopped anywhere and resumed, a run ends bit for bit as if it had never stopped."""
+"""A run that is stopped anywhere and resumed equals an uninterrupted one, bit for bit."""
 
 import random
 import shutil
@@ -75,10 +75,10 @@ def test_resuming_after_any_step_evaluation_or_epoch_changes_nothing(
     for checkpoint in checkpoints[:how_many]:
         torch.load(checkpoint, weights_only=True)
         folder = tmp_path / checkpoint.stem
-        shutil.copytree(tmp_path / "whole", folder)  # as if killed at the very end, long after the checkpoint
+        shutil.copytree(tmp_path / "whole", folder)  # as if killed at the end
         resumed = outcome(fit(make, sequence(), ckpt_path=checkpoint, seed=99, **logging_to(folder)))  # another seed
         assert (folder / "metrics.csv").read_text() == curves, checkpoint.name
-        if checkpoint.stem == "epoch5":  # nothing is left to train, so nothing is drawn any more
+        if checkpoint.stem == "epoch5":  # no training is left, so nothing is drawn
             resumed["random"] = expected["random"]
         assert_equal(resumed, expected, checkpoint.name)
 
@@ -95,7 +95,7 @@ def test_a_run_stopped_and_resumed_twice_ends_the_same(fit: Callable[..., Replay
     assert_equal(outcome(run(ckpt_path=path, seed=99)), outcome(run()))
 
 
-def test_an_end_of_task_that_was_interrupted_is_done_once(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+def test_an_interrupted_end_of_task_runs_once(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
     class Killed(SlowEnding):
         def end_task(self) -> None:
             super().end_task()

@@ -1,4 +1,4 @@
-"""Which batches move BatchNorm's running statistics, and that nothing else depends on it."""
+"""The choice of batches that update BatchNorm's running statistics changes nothing else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +57,6 @@ def test_only_the_chosen_batches_move_the_statistics_and_training_is_the_same(
     assert is_moved_alike == (arguments == same)
 
 
-def test_concatenated_batches_cannot_move_the_statistics_apart() -> None:
+def test_statistics_of_memory_alone_need_separate_batches() -> None:
     with pytest.raises(ConfigurationError, match="running_statistics=memory needs batches=separate"):
         build(ER, batches="concatenated", running_statistics="memory")

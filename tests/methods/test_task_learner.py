@@ -28,7 +28,7 @@ from ddn_lightning import (
 
 
 class Diary(TaskCallback):
-    """Writes down what happens in which order."""
+    """Records the order of hooks."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -46,7 +46,7 @@ class Diary(TaskCallback):
         self.lines.append(f"exit of {task}")
 
 
-def test_a_task_ends_before_its_evaluation_and_is_left_after_it(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_hooks_of_a_task_run_in_order(fit: Callable[..., ReplayMethod]) -> None:
     diary = Diary()
     method = fit(lambda: SlowEnding(small_net(), num_classes=6), TinySequence(batch_size=12), callbacks=[diary])
     expected = []
@@ -85,7 +85,7 @@ def test_the_matrix_holds_the_accuracies_of_the_network_at_each_task_end(fit: Ca
         assert method.accuracy_matrix[task, task + 1 :].isnan().all()
 
 
-def test_the_sanity_check_counts_for_nothing(make_trainer: Callable[..., Trainer]) -> None:
+def test_the_sanity_check_leaves_no_metrics(make_trainer: Callable[..., Trainer]) -> None:
     seen = []
 
     class Watch(TaskCallback):
@@ -169,7 +169,7 @@ def test_a_parameter_without_a_gradient_in_a_step_does_not_move(fit: Callable[..
     assert set(values) == {values[0]}
 
 
-def test_a_frozen_layer_stays_frozen_when_a_lost_row_is_measured(make_trainer: Callable[..., Trainer]) -> None:
+def test_a_missed_evaluation_leaves_frozen_layers_frozen(make_trainer: Callable[..., Trainer]) -> None:
     method = ER(DropoutNet(), num_classes=6)
     trainer = make_trainer()
     trainer.fit(method, TinySequence(batch_size=12))
@@ -230,7 +230,7 @@ def test_logging_can_be_switched_off(fit: Callable[..., ReplayMethod]) -> None:
     assert fit(lambda: ER(small_net(), num_classes=6), log_every_n_steps=0).tasks_finished == 3
 
 
-def test_a_method_must_say_what_its_loss_is() -> None:
+def test_a_method_without_a_loss_is_abstract() -> None:
     with pytest.raises(TypeError, match="abstract"):
         ReplayMethod(small_net(), num_classes=6)  # type: ignore[abstract]
 
@@ -259,8 +259,8 @@ def test_the_learning_rate_falls_at_the_milestones_of_each_task(fit: Callable[..
     assert rates == pytest.approx([1.0, 0.1, 0.1, 0.01] * 3)
 
 
-def test_momentum_starts_anew_with_each_task(fit: Callable[..., ReplayMethod]) -> None:
-    """Against torch's own SGD, made anew for each task and fed the same gradients."""
+def test_momentum_is_reset_at_each_task(fit: Callable[..., ReplayMethod]) -> None:
+    """Compared with a new torch SGD for each task, with the same gradients."""
     references: list[torch.optim.SGD] = []
     copies: list[nn.Parameter] = []
 
@@ -281,7 +281,7 @@ def test_momentum_starts_anew_with_each_task(fit: Callable[..., ReplayMethod]) -
 
 
 def test_scaled_losses_are_refused(make_trainer: Callable[..., Trainer]) -> None:
-    """Lightning turns 16-mixed into bf16-mixed on a CPU, so pretend."""
+    """Lightning replaces 16-mixed by bf16-mixed on a CPU, hence the mock."""
     with (
         mock.patch.object(Trainer, "precision", new_callable=mock.PropertyMock, return_value="16-mixed"),
         pytest.raises(ConfigurationError, match="must not be 16-mixed.*Use bf16-mixed"),
@@ -299,7 +299,7 @@ def test_bf16_mixed_trains(fit: Callable[..., ReplayMethod]) -> None:
 def test_accuracies_are_exact_whatever_the_precision(
     make_trainer: Callable[..., Trainer], tmp_path: Path, precision: Any
 ) -> None:
-    """A task has 13 test images: no share of them but none and all is a number that bfloat16 has."""
+    """A task has 13 test images, so no accuracy except 0 and 100 is exact in bfloat16."""
     observations = Observations()
     trainer = make_trainer(precision=precision, callbacks=[observations])
     method = ER(small_net(), num_classes=6, lr=0.1)
@@ -368,7 +368,7 @@ def test_foreign_checkpoints_are_refused(make_trainer: Callable[..., Trainer], t
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-def test_what_does_not_fit_together_is_named(make_trainer: Callable[..., Trainer]) -> None:
+def test_incompatible_arguments_are_named(make_trainer: Callable[..., Trainer]) -> None:
     with pytest.raises(ConfigurationError, match="num_classes must be the 6 of TinySequence, got 10"):
         make_trainer().fit(ER(small_net(), num_classes=10), TinySequence())
     with pytest.raises(ConfigurationError, match=r"of shape \(1, 8, 8\), but SmallNet does not"):

@@ -50,7 +50,7 @@ def test_one_task_has_nothing_to_forget() -> None:
     assert [f(matrix).item() for f in (forgetting, backward_transfer, average_accuracy)] == [0.0, 0.0, 90.0]
 
 
-def test_what_stands_above_the_diagonal_does_not_matter() -> None:
+def test_entries_above_the_diagonal_are_ignored() -> None:
     for function in (average_accuracy, forgetting, backward_transfer, average_anytime_accuracy):
         filled = MATRIX.where(~MATRIX.isnan(), torch.tensor(100.0))
         assert torch.equal(function(filled), function(MATRIX))
