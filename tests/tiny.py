@@ -1,12 +1,16 @@
 """Things so small that a whole task sequence is learned in a fraction of a second."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
-from ddn_lightning import Samples, SmallNet, TaskSequence
+from ddn_lightning import ReplayMethod, Samples, SmallNet, TaskSequence
+
+Fit = Callable[..., ReplayMethod]  # the fixture fit
+MakeTrainer = Callable[..., Trainer]  # the fixture make_trainer
 
 
 class TinySequence(TaskSequence):

@@ -8,7 +8,7 @@ from every_method import GSS, METHODS, build, is_like_er
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, Trainer
-from tiny import DropoutNet, TinySequence, random_samples, small_net
+from tiny import DropoutNet, Fit, MakeTrainer, TinySequence, random_samples, small_net
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
@@ -96,14 +96,12 @@ def test_building_draws_nothing_from_the_global_random_state() -> None:
     assert not torch.equal(first.generator_net[0].weight, built().generator_net[0].weight)
 
 
-def trained(fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], distiller: Any) -> ReplayMethod:
+def trained(fit: Fit, method_class: type[ReplayMethod], distiller: Any) -> ReplayMethod:
     return fit(lambda: build(method_class, distiller))
 
 
 @pytest.mark.parametrize("method_class", HOSTS)
-def test_alpha_0_is_the_method_alone_bit_for_bit(
-    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod]
-) -> None:
+def test_alpha_0_is_the_method_alone_bit_for_bit(fit: Fit, method_class: type[ReplayMethod]) -> None:
     alone = trained(fit, method_class, None)
     silent = trained(fit, method_class, lambda: DataDistillNet(alpha=0.0))
     plugged = trained(fit, method_class, DataDistillNet)
@@ -166,9 +164,7 @@ class Steps(Callback):
         if lookahead == "exact" or not is_like_er(method)
     ],
 )
-def test_each_step_moves_its_own_part_only(
-    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], lookahead: Any
-) -> None:
+def test_each_step_moves_its_own_part_only(fit: Fit, method_class: type[ReplayMethod], lookahead: Any) -> None:
     watches = []
 
     def make() -> ReplayMethod:
@@ -258,7 +254,7 @@ def test_the_logged_gain_is_that_of_a_small_step() -> None:
     assert expected != 0
 
 
-def test_g_old_is_g_at_each_task_end_and_the_term_comes_with_the_second_task(fit: Callable[..., ReplayMethod]) -> None:
+def test_g_old_is_g_at_each_task_end_and_the_term_comes_with_the_second_task(fit: Fit) -> None:
     history: list[tuple[int, int, bool]] = []
 
     class Watch(DataDistillNet):
@@ -278,7 +274,7 @@ def test_g_old_is_g_at_each_task_end_and_the_term_comes_with_the_second_task(fit
     assert method.distiller.snapshots == 3  # type: ignore[union-attr]
 
 
-def test_the_soft_term_rehearses_old_memory_or_what_the_method_does(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_soft_term_rehearses_old_memory_or_what_the_method_does(fit: Fit) -> None:
     seen: list[tuple[int, set[int]]] = []
 
     class Watch(DataDistillNet):
@@ -302,9 +298,7 @@ def test_the_soft_term_rehearses_old_memory_or_what_the_method_does(fit: Callabl
     ("outer", "expected"),
     [("current_and_memory", [{2}, {0, 1, 2}]), ("memory", [{0, 1, 2}]), ("current_and_old_memory", [{2}, {0, 1}])],
 )
-def test_the_outer_batch_has_the_chosen_samples(
-    fit: Callable[..., ReplayMethod], outer: Any, expected: list[set[int]]
-) -> None:
+def test_the_outer_batch_has_the_chosen_samples(fit: Fit, outer: Any, expected: list[set[int]]) -> None:
     parts: dict[int, list[set[int]]] = {}
 
     class Watch(DataDistillNet):
@@ -319,7 +313,7 @@ def test_the_outer_batch_has_the_chosen_samples(
     assert parts[2] == expected
 
 
-def test_overriding_the_inner_loss_changes_what_g_learns(fit: Callable[..., ReplayMethod]) -> None:
+def test_overriding_the_inner_loss_changes_what_g_learns(fit: Fit) -> None:
     class SoftOnly(DataDistillNet):
         """The virtual step of Eq. 6 taken literally: soft labels only."""
 
@@ -333,7 +327,7 @@ def test_overriding_the_inner_loss_changes_what_g_learns(fit: Callable[..., Repl
     assert not torch.equal(literal.distiller.generator_net[0].weight, default.distiller.generator_net[0].weight)  # type: ignore[union-attr,operator]
 
 
-def test_update_every_sets_the_number_of_steps_per_update(fit: Callable[..., ReplayMethod]) -> None:
+def test_update_every_sets_the_number_of_steps_per_update(fit: Fit) -> None:
     calls = []
 
     class Watch(DataDistillNet):
@@ -346,7 +340,7 @@ def test_update_every_sets_the_number_of_steps_per_update(fit: Callable[..., Rep
 
 
 @pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
-def test_losses_and_label_statistics_are_logged(make_trainer: Callable[..., Trainer], lookahead: Any) -> None:
+def test_losses_and_label_statistics_are_logged(make_trainer: MakeTrainer, lookahead: Any) -> None:
     trainer = make_trainer(log_every_n_steps=1)
     distiller = DataDistillNet(lookahead=lookahead)
     trainer.fit(ER(small_net(), num_classes=6, distiller=distiller), TinySequence(batch_size=6))
@@ -377,7 +371,7 @@ class NoLabels(ReplayMethod):
         return self.current_loss(current)
 
 
-def test_methods_without_replayed_labels_are_refused(fit: Callable[..., ReplayMethod]) -> None:
+def test_methods_without_replayed_labels_are_refused(fit: Fit) -> None:
     for host in (Finetune, Joint):
         with pytest.raises(ConfigurationError, match=f"{host.__name__} cannot take a distiller"):
             host(small_net(), num_classes=6, distiller=DataDistillNet())
@@ -432,9 +426,7 @@ def reference(
 
 
 @pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
-def test_every_update_follows_the_gradient_of_an_unrolled_step(
-    fit: Callable[..., ReplayMethod], lookahead: Any
-) -> None:
+def test_every_update_follows_the_gradient_of_an_unrolled_step(fit: Fit, lookahead: Any) -> None:
     """In a real fit with a decaying learning rate: checks the drawn batches, the lr and the sign."""
     first_lr = 1e-4 if lookahead == "step" else 0.5  # a finite difference needs a short step
     errors: list[float] = []
@@ -473,9 +465,7 @@ def test_every_update_follows_the_gradient_of_an_unrolled_step(
     assert max(errors) < (1e-2 if lookahead == "step" else 1e-8)
 
 
-def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(
-    make_trainer: Callable[..., Trainer], tmp_path: Path
-) -> None:
+def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     def trainer_after(steps: int, lr: float, **arguments: Any) -> Trainer:
         trainer = make_trainer(max_steps=steps)
         method = ER(small_net(), num_classes=6, distiller=DataDistillNet(lr=lr))
@@ -487,7 +477,7 @@ def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(
     assert resumed.optimizers[1].param_groups[0]["lr"] == 1e-2
 
 
-def test_low_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> None:
+def test_low_precisions_are_refused(make_trainer: MakeTrainer) -> None:
     with pytest.raises(
         ConfigurationError, match="precision must be one of 32-true, 64-true, bf16-mixed.*got bf16-true"
     ):
@@ -496,7 +486,7 @@ def test_low_precisions_are_refused(make_trainer: Callable[..., Trainer]) -> Non
 
 @pytest.mark.parametrize(("lookahead", "is_refused"), [("exact", True), ("matching", True), ("head", False)])
 def test_synchronised_batch_norm_is_refused_where_there_is_no_derivative(
-    make_trainer: Callable[..., Trainer], lookahead: str, is_refused: bool
+    make_trainer: MakeTrainer, lookahead: str, is_refused: bool
 ) -> None:
     """On a CPU SyncBatchNorm itself raises, but later."""
     method = ER(DropoutNet(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]
@@ -508,7 +498,7 @@ def test_synchronised_batch_norm_is_refused_where_there_is_no_derivative(
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
-def test_a_compiled_backbone_learns_the_same(fit: Callable[..., ReplayMethod], lookahead: str, backend: str) -> None:
+def test_a_compiled_backbone_learns_the_same(fit: Fit, lookahead: str, backend: str) -> None:
     def make(is_compiled: bool) -> ReplayMethod:
         method = ER(small_net(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]
         if is_compiled:
@@ -521,7 +511,7 @@ def test_a_compiled_backbone_learns_the_same(fit: Callable[..., ReplayMethod], l
         assert torch.allclose(parameter, compiled.get_parameter(name), atol=1e-6), name
 
 
-def test_bf16_mixed_trains_with_it(fit: Callable[..., ReplayMethod]) -> None:
+def test_bf16_mixed_trains_with_it(fit: Fit) -> None:
     dtypes = set()
 
     class Watch(DataDistillNet):

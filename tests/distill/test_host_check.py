@@ -1,6 +1,5 @@
 """A distiller refuses a method without replayed labels before training."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 from every_method import METHODS, build
 from lightning.pytorch import Callback, Trainer
-from tiny import TinySequence
+from tiny import Fit, MakeTrainer, TinySequence
 
 from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayLoss, ReplayMethod, Samples, cross_entropy
 from ddn_lightning.cli import main
@@ -37,7 +36,7 @@ class WithoutLabels(ReplayMethod):
         return self.current_loss(current).with_term(lambda: cross_entropy(self(memory[0].images), memory[0]))
 
 
-def test_a_method_that_replays_late_is_refused_before_it_trains(make_trainer: Callable[..., Trainer]) -> None:
+def test_a_method_that_replays_late_is_refused_before_it_trains(make_trainer: MakeTrainer) -> None:
     method = build(WithoutLabels, DataDistillNet)
     with pytest.raises(ConfigurationError, match="WithoutLabels cannot take a distiller: its loss has no labels"):
         make_trainer().fit(method, TinySequence(batch_size=6))
@@ -57,9 +56,7 @@ class UntrainedError(Exception):
 
 
 @pytest.mark.parametrize("host", [method for method in METHODS if method.memory_draws])
-def test_the_check_computes_the_loss_of_every_method(
-    make_trainer: Callable[..., Trainer], host: type[ReplayMethod]
-) -> None:
+def test_the_check_computes_the_loss_of_every_method(make_trainer: MakeTrainer, host: type[ReplayMethod]) -> None:
     """If the loss raised, the check would accept any method."""
 
     class Trial(Callback):
@@ -73,7 +70,7 @@ def test_the_check_computes_the_loss_of_every_method(
         make_trainer(callbacks=[Trial()]).fit(build(host, DataDistillNet), TinySequence(batch_size=6))
 
 
-def test_a_loss_that_only_training_can_compute_is_not_refused(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_loss_that_only_training_can_compute_is_not_refused(fit: Fit) -> None:
     class Late(ER):
         def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
             assert self.trainer.global_step, "training has not begun"
@@ -83,7 +80,7 @@ def test_a_loss_that_only_training_can_compute_is_not_refused(fit: Callable[...,
     assert fit(lambda: build(Late, DataDistillNet), log_every_n_steps=1).tasks_finished == 3
 
 
-def test_the_check_changes_nothing(make_trainer: Callable[..., Trainer]) -> None:
+def test_the_check_changes_nothing(make_trainer: MakeTrainer) -> None:
     """Neither the method nor its random streams change, whatever its loss does."""
 
     class Clumsy(ER):

@@ -1,12 +1,11 @@
 """Variants of Data-Distill-Net that each change one thing."""
 
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
 from test_hypergradient import FrozenNetwork
-from tiny import TinySequence, random_samples
+from tiny import Fit, TinySequence, random_samples
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
@@ -24,7 +23,6 @@ VARIANTS = [
     other_readings.FreeShare,
     other_readings.NoExtraPass,
 ]
-Fit = Callable[..., ReplayMethod]
 
 
 class BatchNormNet(SmallNet):

@@ -1,12 +1,11 @@
 """The distillers other than Data-Distill-Net."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from tiny import random_samples, small_net
+from tiny import Fit, random_samples, small_net
 from torch import Tensor, nn
 
 from ddn_lightning import (
@@ -20,7 +19,6 @@ from ddn_lightning import (
     LearnedLabels,
     RandomLabels,
     ReplayLoss,
-    ReplayMethod,
     Samples,
 )
 from ddn_lightning.distill.label_distiller import soft_cross_entropy
@@ -66,7 +64,7 @@ def test_random_labels_are_fresh_noise_around_the_hard_label() -> None:
     assert 0.3 < weaker.gather(1, samples.labels[:, None]).mean() < 0.45  # (1 + u) / (1 + sum of six u)
 
 
-def test_old_classes_only_leaves_the_first_task_alone(fit: Callable[..., ReplayMethod]) -> None:
+def test_old_classes_only_leaves_the_first_task_alone(fit: Fit) -> None:
     make = lambda: LabelSmoothing(epsilon=0.5, old_classes_only=True, apply_from_task=1)  # noqa: E731
     method = fit(lambda: ER(small_net(), num_classes=6, distiller=make()))
     assert method.head.weight.isfinite().all()
@@ -85,13 +83,13 @@ def test_old_classes_only_leaves_the_first_task_alone(fit: Callable[..., ReplayM
         lambda **kwargs: ERACE(small_net(), num_classes=6, **kwargs),
     ],
 )
-def test_replacing_labels_by_themselves_is_the_method_alone(fit: Callable[..., ReplayMethod], make: Any) -> None:
+def test_replacing_labels_by_themselves_is_the_method_alone(fit: Fit, make: Any) -> None:
     alone = fit(make)
     replaced = fit(lambda: make(distiller=LabelSmoothing(epsilon=0.0, apply_from_task=1)))
     assert torch.allclose(alone.head.weight, replaced.head.weight, atol=1e-6)
 
 
-def test_hard_labels_on_old_memory_are_the_control_of_er(fit: Callable[..., ReplayMethod]) -> None:
+def test_hard_labels_on_old_memory_are_the_control_of_er(fit: Fit) -> None:
     """A distiller and the control draw the same samples."""
     control = fit(lambda: ER(small_net(), num_classes=6, old_memory_weight=1.0))
     hard = LabelSmoothing(epsilon=0.0, memory="old", compose="additive")
@@ -125,7 +123,7 @@ def test_learned_labels_start_uniform_and_follow_their_slot() -> None:
     assert torch.allclose(labels_of(distiller, samples), expected)
 
 
-def test_rows_and_moments_of_overwritten_slots_are_fresh(fit: Callable[..., ReplayMethod]) -> None:
+def test_rows_and_moments_of_overwritten_slots_are_fresh(fit: Fit) -> None:
     overwritten = []
 
     class Watch(LearnedLabels):
@@ -178,7 +176,7 @@ def test_row_adam_is_saved_and_restored() -> None:
 
 
 @pytest.mark.parametrize("make", [LabelSmoothing, RandomLabels, LearnedLabels])
-def test_each_distiller_changes_what_the_classifier_learns(fit: Callable[..., ReplayMethod], make: Any) -> None:
+def test_each_distiller_changes_what_the_classifier_learns(fit: Fit, make: Any) -> None:
     plain = fit(lambda: ER(small_net(), num_classes=6))
     soft = fit(lambda: ER(small_net(), num_classes=6, distiller=make()))
     again = fit(lambda: ER(small_net(), num_classes=6, distiller=make()))

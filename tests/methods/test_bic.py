@@ -1,12 +1,10 @@
-from collections.abc import Callable
-
 import pytest
 import torch
-from tiny import TinySequence, small_net
+from tiny import Fit, TinySequence, small_net
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ddn_lightning import BiC, ConfigurationError, ReplayMethod, Samples
+from ddn_lightning import BiC, ConfigurationError, Samples
 from ddn_lightning.methods.bic import learn_correction
 
 
@@ -70,7 +68,7 @@ def test_the_default_correction_is_long_enough_where_an_epoch_is_one_batch() -> 
     assert losses[1] - losses[0] < 0.1 * (losses[2] - losses[0])
 
 
-def test_held_out_samples_are_balanced_and_never_trained_on(fit: Callable[..., ReplayMethod]) -> None:
+def test_held_out_samples_are_balanced_and_never_trained_on(fit: Fit) -> None:
     trained: dict[int, list[Tensor]] = {}
     held_out: dict[int, Samples] = {}
 
@@ -105,7 +103,7 @@ def test_only_the_last_tasks_classes_are_corrected_and_not_within_a_task() -> No
     assert (scores[:, 4:] < -1e30).all()
 
 
-def test_each_task_learns_a_correction_of_its_own_classes_alone(fit: Callable[..., ReplayMethod]) -> None:
+def test_each_task_learns_a_correction_of_its_own_classes_alone(fit: Fit) -> None:
     corrected = []
 
     class Watch(BiC):
@@ -120,7 +118,7 @@ def test_each_task_learns_a_correction_of_its_own_classes_alone(fit: Callable[..
     assert corrected == [[], *(classes.sort().values.tolist() for classes in sequence.task_classes[1:])]
 
 
-def test_too_few_exemplars_to_hold_out_leave_outputs_uncorrected(fit: Callable[..., ReplayMethod]) -> None:
+def test_too_few_exemplars_to_hold_out_leave_outputs_uncorrected(fit: Fit) -> None:
     method = fit(lambda: BiC(small_net(), num_classes=6, buffer_size=6), TinySequence(num_tasks=2, batch_size=6))
     assert method.exemplars.samples.labels.tolist() == list(range(6))
     fit(lambda: BiC(small_net(), num_classes=6, buffer_size=7, correction_epochs=1), TinySequence(batch_size=6))

@@ -12,7 +12,7 @@ from every_method import METHODS, SaveAlways, build
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from test_resume import assert_equal, logging_to, outcome, sequence
-from tiny import DropoutNet, TinySequence, small_net
+from tiny import DropoutNet, Fit, MakeTrainer, TinySequence, small_net
 from torch import Tensor, nn
 
 from ddn_lightning import CLSER, ER, ConfigurationError, Finetune, Forgetting, ICaRL, ReplayMethod
@@ -46,7 +46,7 @@ def accuracies(method: ReplayMethod) -> Tensor:
 
 @pytest.mark.parametrize("method_class", [ER, ICaRL, pytest.param(CLSER, marks=pytest.mark.slow)])
 def test_training_is_the_same_in_all_modes_and_both_measures_what_each_does(
-    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod]
+    fit: Fit, method_class: type[ReplayMethod]
 ) -> None:
     runs = {
         mode: fit(lambda: build(method_class), sequence(), callbacks=[Forgetting(statistics=mode)]) for mode in MODES
@@ -61,9 +61,7 @@ def test_training_is_the_same_in_all_modes_and_both_measures_what_each_does(
 
 
 @pytest.mark.parametrize("method_class", KEEPING)
-def test_a_trained_method_has_the_statistics_it_was_measured_with(
-    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod]
-) -> None:
+def test_a_trained_method_has_the_statistics_it_was_measured_with(fit: Fit, method_class: type[ReplayMethod]) -> None:
     method = fit(lambda: build(method_class), TinySequence(batch_size=6), callbacks=[Forgetting(statistics="both")])
     torch.testing.assert_close(accuracies(method), method.calibrated_accuracy_matrix[2])
     with method.uncalibrated() as calibrated:
@@ -72,7 +70,7 @@ def test_a_trained_method_has_the_statistics_it_was_measured_with(
         assert not torch.equal(calibrated[LAYER], method.get_buffer(LAYER))
 
 
-def test_the_network_that_is_evaluated_is_calibrated(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_network_that_is_evaluated_is_calibrated(fit: Fit) -> None:
     method = fit(
         lambda: build(CLSER, evaluate="stable"), TinySequence(batch_size=6), callbacks=[Forgetting(statistics="memory")]
     )
@@ -80,7 +78,7 @@ def test_the_network_that_is_evaluated_is_calibrated(fit: Callable[..., ReplayMe
     assert method.running_buffers.keys() == {f"averages.stable.{LAYER}", f"averages.stable.{LAYER[:-4]}var"}
 
 
-def test_class_means_are_those_of_the_calibrated_features(fit: Callable[..., ReplayMethod]) -> None:
+def test_class_means_are_those_of_the_calibrated_features(fit: Fit) -> None:
     method = fit(lambda: build(ICaRL), callbacks=[Forgetting(statistics="memory")])
     assert isinstance(method, ICaRL)
     means = method.class_means.clone()
@@ -91,7 +89,7 @@ def test_class_means_are_those_of_the_calibrated_features(fit: Callable[..., Rep
 
 
 def test_a_checkpoint_resumes_with_running_statistics_and_is_loaded_with_calibrated_ones(
-    fit: Callable[..., ReplayMethod], make_trainer: Callable[..., Trainer], tmp_path: Path
+    fit: Fit, make_trainer: MakeTrainer, tmp_path: Path
 ) -> None:
     class SaveWhileEvaluating(Checkpoint):
         def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -119,7 +117,7 @@ def test_a_checkpoint_resumes_with_running_statistics_and_is_loaded_with_calibra
 
 @pytest.mark.parametrize("loop", ["validate", "test"])
 def test_evaluated_alone_a_checkpoint_gives_what_the_fit_measured(
-    fit: Callable[..., ReplayMethod], make_trainer: Callable[..., Trainer], loop: str, tmp_path: Path
+    fit: Fit, make_trainer: MakeTrainer, loop: str, tmp_path: Path
 ) -> None:
     methods = {mode: fit(lambda: build(ICaRL), callbacks=[Forgetting(statistics=mode)]) for mode in ("running", "both")}
     split = "val" if loop == "validate" else "test"
@@ -152,7 +150,7 @@ def test_evaluated_alone_a_checkpoint_gives_what_the_fit_measured(
     ],
 )
 def test_resuming_anywhere_changes_nothing(
-    fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod], mode: Any, how_many: int | None, tmp_path: Path
+    fit: Fit, method_class: type[ReplayMethod], mode: Any, how_many: int | None, tmp_path: Path
 ) -> None:
     def run(folder: Path, *callbacks: Callback, **arguments: Any) -> dict[str, Any]:
         arguments["callbacks"] = [Forgetting(statistics=mode, calibration_batch_size=4), *callbacks]
@@ -178,7 +176,7 @@ def test_resuming_anywhere_changes_nothing(
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("method_class", [ICaRL, pytest.param(ER, marks=pytest.mark.slow)])
-def test_two_ranks_calibrate_as_one(fit: Callable[..., ReplayMethod], method_class: type[ReplayMethod]) -> None:
+def test_two_ranks_calibrate_as_one(fit: Fit, method_class: type[ReplayMethod]) -> None:
     class NormalisedHead(method_class):  # type: ignore[misc, valid-type]
         """Trains in evaluation mode, so that samples are independent and two ranks equal one."""
 
@@ -222,7 +220,7 @@ class Counting(Callback):
     [(ER, small_net, "SmallNet has no BatchNorm"), (Finetune, DropoutNet, "Finetune keeps no samples")],
 )
 def test_a_note_says_why_nothing_is_calibrated(
-    fit: Callable[..., ReplayMethod],
+    fit: Fit,
     method_class: type[ReplayMethod],
     backbone: Callable[[], Any],
     reason: str,
@@ -242,7 +240,7 @@ def test_a_note_says_why_nothing_is_calibrated(
 
 
 @pytest.mark.filterwarnings("ignore:Found 1 module.* in eval mode")
-def test_layers_in_evaluation_mode_keep_their_statistics(fit: Callable[..., ReplayMethod]) -> None:
+def test_layers_in_evaluation_mode_keep_their_statistics(fit: Fit) -> None:
     class Resting(DropoutNet):
         def __init__(self) -> None:
             super().__init__()
@@ -255,7 +253,7 @@ def test_layers_in_evaluation_mode_keep_their_statistics(fit: Callable[..., Repl
     assert_equal(method.get_buffer(LAYER), torch.zeros(4))
 
 
-def test_a_network_that_draws_while_it_predicts_is_trained_the_same(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_network_that_draws_while_it_predicts_is_trained_the_same(fit: Fit) -> None:
     class Noisy(DropoutNet):
         def forward(self, images: Tensor) -> Tensor:
             return super().forward(images + 0.1 * torch.randn_like(images))
@@ -267,9 +265,7 @@ def test_a_network_that_draws_while_it_predicts_is_trained_the_same(fit: Callabl
     assert_equal(trained(both), trained(running))
 
 
-def test_a_checkpoint_from_before_calibration_is_loaded_and_trained_on(
-    fit: Callable[..., ReplayMethod], tmp_path: Path
-) -> None:
+def test_a_checkpoint_from_before_calibration_is_loaded_and_trained_on(fit: Fit, tmp_path: Path) -> None:
     method = fit(lambda: build(ER), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
     for name in ("epoch1", "epoch2"):
         checkpoint = torch.load(tmp_path / f"{name}.ckpt", weights_only=True)
@@ -292,7 +288,7 @@ def test_a_checkpoint_from_before_calibration_is_loaded_and_trained_on(
     ],
 )
 def test_calibrated_statistics_that_do_not_fit_are_refused(
-    fit: Callable[..., ReplayMethod], name: str, value: Tensor, reason: str, tmp_path: Path
+    fit: Fit, name: str, value: Tensor, reason: str, tmp_path: Path
 ) -> None:
     method = fit(lambda: build(ER), callbacks=[Forgetting(statistics="memory")])
     method.trainer.save_checkpoint(tmp_path / "changed.ckpt")
@@ -304,7 +300,7 @@ def test_calibrated_statistics_that_do_not_fit_are_refused(
 
 
 def test_resuming_with_other_statistics_prints_a_note(
-    fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fit(lambda: build(ER), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
     fit(lambda: build(ER), ckpt_path=tmp_path / "epoch1.ckpt", callbacks=[Forgetting(statistics="memory")])

@@ -1,6 +1,5 @@
 """Trainer options and callbacks that do not work with a task sequence are refused before anything changes."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,11 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
 )
 from lightning.pytorch.tuner import Tuner
-from tiny import TinySequence, small_net
+from tiny import Fit, MakeTrainer, TinySequence, small_net
 
 from ddn_lightning import ER, ERACE, ConfigurationError, DataDistillNet, ICaRL, LabelSmoothing, ReplayMethod
 from ddn_lightning.cli import main
 
-Fit = Callable[..., ReplayMethod]
-MakeTrainer = Callable[..., Trainer]
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 
 

@@ -1,14 +1,13 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
-from tiny import DropoutNet, random_samples, small_net
+from tiny import DropoutNet, Fit, random_samples, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import CLSER, ConfigurationError, ReplayMethod, Samples
+from ddn_lightning import CLSER, ConfigurationError, Samples
 
 
 def augmented(size: int) -> Samples:
@@ -52,7 +51,7 @@ class Averages(Callback):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.999])
-def test_averages_of_parameters_against_a_hand_computation(fit: Callable[..., ReplayMethod], decay: float) -> None:
+def test_averages_of_parameters_against_a_hand_computation(fit: Fit, decay: float) -> None:
     by_hand = Averages(decay)
     rates = {"plastic_rate": 1.0, "stable_rate": 0.0}
     method = fit(lambda: CLSER(DropoutNet(), num_classes=6, ema_decay=decay, **rates), callbacks=[by_hand])
@@ -69,7 +68,7 @@ def test_averages_of_parameters_against_a_hand_computation(fit: Callable[..., Re
         assert torch.equal(found, expected)
 
 
-def test_each_average_has_its_own_probability(fit: Callable[..., ReplayMethod]) -> None:
+def test_each_average_has_its_own_probability(fit: Fit) -> None:
     moved = {"plastic": 0, "stable": 0}
 
     class Watch(CLSER):

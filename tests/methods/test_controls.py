@@ -1,6 +1,5 @@
 """The controls of equal rehearsal and equal cost, for every replay method."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from every_method import METHODS, build
-from lightning.pytorch import Trainer
 from test_resume import assert_equal, logging_to, outcome, sequence
+from tiny import Fit, MakeTrainer
 from torch import Tensor
 
 from ddn_lightning import (
@@ -29,9 +28,7 @@ HOSTS = [method for method in METHODS if method.memory_draws and method.__module
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_hard_labels_on_old_memory_are_one_more_term_of_any_loss(
-    host: type[ReplayMethod], fit: Callable[..., ReplayMethod]
-) -> None:
+def test_hard_labels_on_old_memory_are_one_more_term_of_any_loss(host: type[ReplayMethod], fit: Fit) -> None:
     class ByHand(host):  # type: ignore[valid-type,misc]
         def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
             loss = super().loss(current, *memory)
@@ -50,9 +47,7 @@ def test_hard_labels_on_old_memory_are_one_more_term_of_any_loss(
 
 
 @pytest.mark.parametrize("host", [ER, DERPlusPlus, Joint])
-def test_two_steps_on_a_batch_are_two_training_steps_with_fresh_draws(
-    host: type[ReplayMethod], fit: Callable[..., ReplayMethod]
-) -> None:
+def test_two_steps_on_a_batch_are_two_training_steps_with_fresh_draws(host: type[ReplayMethod], fit: Fit) -> None:
     class Twice(host):  # type: ignore[valid-type,misc]
         def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
             super().training_step(batch, batch_index)
@@ -66,7 +61,7 @@ def test_two_steps_on_a_batch_are_two_training_steps_with_fresh_draws(
     assert method.trainer.global_step == 2 * once.trainer.global_step
 
 
-def test_curves_count_batches_however_many_steps_each_takes(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+def test_curves_count_batches_however_many_steps_each_takes(fit: Fit, tmp_path: Path) -> None:
     steps = []
     for number in (1, 2):
         folder = tmp_path / str(number)
@@ -77,9 +72,7 @@ def test_curves_count_batches_however_many_steps_each_takes(fit: Callable[..., R
 
 
 @pytest.mark.parametrize("batches", [3, 4, 7])  # in an epoch, and at the ends of a task and an epoch
-def test_a_run_of_several_steps_per_batch_resumes_exactly(
-    batches: int, fit: Callable[..., ReplayMethod], tmp_path: Path
-) -> None:
+def test_a_run_of_several_steps_per_batch_resumes_exactly(batches: int, fit: Fit, tmp_path: Path) -> None:
     def run(name: str, **arguments: Any) -> ReplayMethod:
         saving = {"enable_checkpointing": True, "callbacks": [LastCheckpoint(tmp_path)], **logging_to(tmp_path / name)}
         return fit(lambda: build(ER, replay_steps=2, momentum=0.9), sequence(), **saving, **arguments)
@@ -99,6 +92,6 @@ def test_old_memory_weight_is_refused_by_methods_without_replay(method: type[Rep
 
 
 @pytest.mark.parametrize("options", [{"replay_steps": 0}, {"old_memory_weight": -1.0}])
-def test_impossible_controls_are_refused(options: dict[str, Any], make_trainer: Callable[..., Trainer]) -> None:
+def test_impossible_controls_are_refused(options: dict[str, Any], make_trainer: MakeTrainer) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         build(ER, **options)

@@ -1,10 +1,8 @@
-from collections.abc import Callable
-
 import torch
-from tiny import random_samples, small_net
+from tiny import Fit, random_samples, small_net
 from torch.nn import functional
 
-from ddn_lightning import DERPlusPlus, ReplayMethod, Samples
+from ddn_lightning import DERPlusPlus, Samples
 
 
 def augmented(size: int) -> Samples:
@@ -22,7 +20,7 @@ def test_the_loss_is_that_of_the_paper() -> None:
     assert torch.equal(loss.memory_logits, method(second.images))
 
 
-def test_both_draws_are_independent_and_outputs_are_never_refreshed(fit: Callable[..., ReplayMethod]) -> None:
+def test_both_draws_are_independent_and_outputs_are_never_refreshed(fit: Fit) -> None:
     draws, stored = [], {}
 
     class Watch(DERPlusPlus):

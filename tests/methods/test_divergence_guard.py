@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 from every_method import COMBINATIONS, SlowEnding, build
 from lightning.pytorch import Callback, Trainer
-from tiny import TinySequence, small_net
+from tiny import Fit, MakeTrainer, TinySequence, small_net
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -84,7 +83,7 @@ def saved() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("method", "distiller"), COMBINATIONS)
 def test_every_method_stops_when_its_loss_is_not_finite(
-    fit: Callable[..., ReplayMethod], method: type[ReplayMethod], distiller: type[LabelDistiller] | None
+    fit: Fit, method: type[ReplayMethod], distiller: type[LabelDistiller] | None
 ) -> None:
     with pytest.raises(DivergenceError, match=r"(nan|inf) in task 1 at step \d+ with lr 1e\+30.*: lower --model.lr"):
         fit(lambda: build(method, distiller, small_net(), lr=1e30))
@@ -93,7 +92,7 @@ def test_every_method_stops_when_its_loss_is_not_finite(
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("interval", [1, 5, 50])
 def test_the_message_names_the_first_bad_step_whenever_it_is_checked(
-    fit: Callable[..., ReplayMethod], bad: float, interval: int, monkeypatch: pytest.MonkeyPatch
+    fit: Fit, bad: float, interval: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BadLoss, "bad", bad)
     with pytest.raises(DivergenceError) as stop:
@@ -102,9 +101,7 @@ def test_the_message_names_the_first_bad_step_whenever_it_is_checked(
 
 
 @pytest.mark.parametrize("minutes", [0, 1000])
-def test_the_last_good_checkpoint_resumes_with_another_learning_rate(
-    fit: Callable[..., ReplayMethod], minutes: float
-) -> None:
+def test_the_last_good_checkpoint_resumes_with_another_learning_rate(fit: Fit, minutes: float) -> None:
     arguments = {"enable_checkpointing": True, "callbacks": [LastCheckpoint(every_n_minutes=minutes)]}
     with pytest.raises(DivergenceError):
         fit(lambda: build(BadLoss), log_every_n_steps=50, **arguments)
@@ -118,7 +115,7 @@ def test_the_last_good_checkpoint_resumes_with_another_learning_rate(
 
 @pytest.mark.parametrize(("step", "saved_step"), [(6, 5), (8, 7), (12, 11)])  # in a task, at its end, at the end
 def test_weights_that_are_not_finite_are_neither_saved_nor_measured(
-    fit: Callable[..., ReplayMethod], make_trainer: Callable[..., Trainer], step: int, saved_step: int
+    fit: Fit, make_trainer: MakeTrainer, step: int, saved_step: int
 ) -> None:
     method = build(ER)
     callbacks = [Poison(step), LastCheckpoint(every_n_minutes=0)]
@@ -132,14 +129,14 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_measured(
     assert method.tasks_finished == task - 1
 
 
-def test_without_checkpoints_weights_are_checked_before_each_evaluation(fit: Callable[..., ReplayMethod]) -> None:
+def test_without_checkpoints_weights_are_checked_before_each_evaluation(fit: Fit) -> None:
     with pytest.raises(DivergenceError, match="after step 12 "):
         fit(lambda: build(ER), callbacks=[Poison(12)])
     with pytest.raises(DivergenceError, match="after step 11 "):
         fit(lambda: build(ER), callbacks=[Poison(11)], max_steps=11)
 
 
-def test_a_matching_loss_that_diverges_stops_training(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_matching_loss_that_diverges_stops_training(fit: Fit) -> None:
     told = (
         r"^the matching loss became (nan|inf) in task 1 at step \d+ with memory.matching_lr 1e\+30: "
         r"lower --model.memory.matching_lr$"
@@ -148,7 +145,7 @@ def test_a_matching_loss_that_diverges_stops_training(fit: Callable[..., ReplayM
         fit(lambda: build(LoDM, memory=LowRankMemory(matching_lr=1e30)))
 
 
-def test_a_bias_correction_that_diverges_stops_training(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_bias_correction_that_diverges_stops_training(fit: Fit) -> None:
     class Overflowing(BiC):
         def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
             return super().outputs_of(module, samples) * torch.inf
@@ -168,18 +165,14 @@ def test_a_bias_correction_that_diverges_stops_training(fit: Callable[..., Repla
     ],
 )
 def test_a_loss_at_a_tasks_end_that_diverges_stops_training(
-    fit: Callable[..., ReplayMethod],
-    method: type[ReplayMethod],
-    module: ModuleType,
-    told: str,
-    monkeypatch: pytest.MonkeyPatch,
+    fit: Fit, method: type[ReplayMethod], module: ModuleType, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "descend", lambda loss, optimizer: loss.detach() * torch.nan)
     with pytest.raises(DivergenceError, match=told):
         fit(lambda: build(method))
 
 
-def test_an_outer_loss_that_diverges_stops_training(fit: Callable[..., ReplayMethod]) -> None:
+def test_an_outer_loss_that_diverges_stops_training(fit: Fit) -> None:
     class Exploding(DataDistillNet):
         def __init__(self) -> None:
             super().__init__(lr=1e30)
@@ -201,7 +194,7 @@ class _Waits(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_note_loss_does_not_synchronise(fit: Callable[..., ReplayMethod]) -> None:
+def test_note_loss_does_not_synchronise(fit: Fit) -> None:
     waits: list[int] = []
 
     class Watch(SlowEnding):
@@ -215,7 +208,7 @@ def test_note_loss_does_not_synchronise(fit: Callable[..., ReplayMethod]) -> Non
     assert not any(waits)
 
 
-def test_two_ranks_stop_together(fit: Callable[..., ReplayMethod]) -> None:
+def test_two_ranks_stop_together(fit: Fit) -> None:
     class OnOneRank(SlowEnding):
         def note_loss(self, value: Tensor, *args: Any, **kwargs: Any) -> None:
             is_bad = self.trainer.global_rank == 1 and self.trainer.global_step >= 6
@@ -297,7 +290,7 @@ def test_the_command_reports_divergence_with_several_devices(strategy: str) -> N
     assert outcome("run")["status"] == "diverged"
 
 
-def test_a_pending_loss_of_an_interrupted_fit_does_not_stop_the_next(make_trainer: Callable[..., Trainer]) -> None:
+def test_a_pending_loss_of_an_interrupted_fit_does_not_stop_the_next(make_trainer: MakeTrainer) -> None:
     method = build(ER)
     make_trainer(max_steps=3, enable_checkpointing=True, callbacks=[LastCheckpoint()]).fit(
         method, TinySequence(batch_size=6)

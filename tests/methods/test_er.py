@@ -1,9 +1,8 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from tiny import DropoutNet, TinySequence, random_samples, small_net
+from tiny import DropoutNet, Fit, TinySequence, random_samples, small_net
 from torch.nn import functional
 
 from ddn_lightning import ER, ConfigurationError, Finetune, ReplayMethod, Samples, SmallNet, SplitDigits
@@ -46,7 +45,7 @@ def test_concatenated_batches_are_one_mean() -> None:
     assert torch.allclose(method.loss(current, memory).total, expected)
 
 
-def test_the_extra_draw_holds_old_tasks_only(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_extra_draw_holds_old_tasks_only(fit: Fit) -> None:
     draws = []  # the task at hand, and the tasks drawn
 
     class Spy(ER):
@@ -61,7 +60,7 @@ def test_the_extra_draw_holds_old_tasks_only(fit: Callable[..., ReplayMethod]) -
     assert {task for task, _ in draws} == {0, 1, 2}
 
 
-def test_the_extra_draw_leaves_the_methods_own_draws_alone(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_extra_draw_leaves_the_methods_own_draws_alone(fit: Fit) -> None:
     """In the first task there is no old memory, so the two must agree there; afterwards the draws must."""
     sampled: dict[float, list[Any]] = {}
     for weight in (0.0, 1.0):
@@ -77,7 +76,7 @@ def test_the_extra_draw_leaves_the_methods_own_draws_alone(fit: Callable[..., Re
     assert len(sampled[0.0]) == 11  # every step but the first
 
 
-def test_old_memory_weight_changes_the_outcome(fit: Callable[..., ReplayMethod]) -> None:
+def test_old_memory_weight_changes_the_outcome(fit: Fit) -> None:
     def weights(**arguments: Any) -> torch.Tensor:
         return fit(lambda: ER(small_net(), num_classes=6, **arguments)).head.weight
 
@@ -89,7 +88,7 @@ def test_old_memory_weight_changes_the_outcome(fit: Callable[..., ReplayMethod])
     assert not torch.equal(plain, weights(batches="concatenated"))
 
 
-def test_without_replay_weight_it_is_fine_tuning(fit: Callable[..., ReplayMethod]) -> None:
+def test_without_replay_weight_it_is_fine_tuning(fit: Fit) -> None:
     class Unaugmented(TinySequence):  # augmenting the memory's draws would shift the stream of augmentation
         padding, flip = 0, False
 
@@ -98,7 +97,7 @@ def test_without_replay_weight_it_is_fine_tuning(fit: Callable[..., ReplayMethod
     assert torch.allclose(silent.head.weight, finetuned.head.weight)
 
 
-def test_er_forgets_less_than_fine_tuning(fit: Callable[..., ReplayMethod]) -> None:
+def test_er_forgets_less_than_fine_tuning(fit: Fit) -> None:
     def accuracy(method_class: type[ReplayMethod]) -> float:
         sequence = SplitDigits(batch_size=16, epochs_per_task=3)
         method = fit(lambda: method_class(SmallNet(), num_classes=10, buffer_size=100), sequence)

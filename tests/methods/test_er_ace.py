@@ -1,11 +1,9 @@
-from collections.abc import Callable
-
 import torch
-from tiny import TinySequence, small_net
+from tiny import Fit, TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import ERACE, ReplayLoss, ReplayMethod, Samples
+from ddn_lightning import ERACE, ReplayLoss, Samples
 
 
 def augmented(labels: list[int]) -> Samples:
@@ -33,7 +31,7 @@ def test_the_loss_is_a_cross_entropy_without_those_classes() -> None:
     assert torch.equal(loss.current_logits, method(current.images))
 
 
-def test_classes_count_as_seen_from_their_first_batch_on(fit: Callable[..., ReplayMethod]) -> None:
+def test_classes_count_as_seen_from_their_first_batch_on(fit: Fit) -> None:
     met: list[set[int]] = []
     labels: list[set[int]] = []
 
@@ -50,7 +48,7 @@ def test_classes_count_as_seen_from_their_first_batch_on(fit: Callable[..., Repl
     assert any(len(known) == 1 for known in half_met)
 
 
-def test_there_is_no_replay_in_the_first_task(fit: Callable[..., ReplayMethod]) -> None:
+def test_there_is_no_replay_in_the_first_task(fit: Fit) -> None:
     replayed = []
 
     class Watch(ERACE):

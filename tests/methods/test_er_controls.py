@@ -1,19 +1,17 @@
 """Variants of ER that each change one thing."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
 import torch
 from test_label_variants import BatchNormNet
-from tiny import TinySequence
+from tiny import Fit, TinySequence
 from torch.nn import functional
 
 from ddn_lightning import ER, Forgetting, ReplayMethod
 from ddn_lightning.batch_statistics import measure
 from ddn_lightning.methods.er_controls import MemoryStep, MixedDraw, NewestStatistics, StatisticsDraw
 
-Fit = Callable[..., ReplayMethod]
 MEAN = "backbone.layers.1.running_mean"
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from every_method import build
-from tiny import DropoutNet, TinySequence
+from tiny import DropoutNet, Fit, TinySequence
 from torch import Tensor, nn
 
-from ddn_lightning import LUCIR, BiC, ExemplarMethod, ICaRL, ReplayMethod, Samples
+from ddn_lightning import LUCIR, BiC, ExemplarMethod, ICaRL, Samples
 
 
 def greedy(features: Tensor, number: int) -> list[int]:
@@ -23,7 +23,7 @@ def greedy(features: Tensor, number: int) -> list[int]:
 
 @pytest.mark.parametrize("method_class", [ICaRL, LUCIR])
 def test_exemplars_are_herded_in_the_features_of_images_as_they_are(
-    fit: Callable[..., ReplayMethod], method_class: type[ExemplarMethod]
+    fit: Fit, method_class: type[ExemplarMethod]
 ) -> None:
     checked = []
 
@@ -47,7 +47,7 @@ def test_exemplars_are_herded_in_the_features_of_images_as_they_are(
 
 @pytest.mark.parametrize("method_class", [ICaRL, LUCIR, BiC])
 def test_work_between_tasks_is_done_in_evaluation_mode_and_leaves_the_backbone_alone(
-    fit: Callable[..., ReplayMethod], method_class: type[ExemplarMethod]
+    fit: Fit, method_class: type[ExemplarMethod]
 ) -> None:
     modes: dict[str, set[bool]] = {"between": set(), "within": set(), "old": set()}
 
@@ -78,7 +78,7 @@ def test_work_between_tasks_is_done_in_evaluation_mode_and_leaves_the_backbone_a
     assert modes == {"between": {False}, "within": {True}, "old": {False}}
 
 
-def test_each_task_sees_its_data_and_all_exemplars_once_per_epoch(fit: Callable[..., ReplayMethod]) -> None:
+def test_each_task_sees_its_data_and_all_exemplars_once_per_epoch(fit: Fit) -> None:
     counts: dict[int, list[int]] = {}
 
     class Watch(ICaRL):

@@ -1,12 +1,10 @@
-from collections.abc import Callable
-
 import pytest
 import torch
-from tiny import TinySequence, small_net
+from tiny import Fit, TinySequence, small_net
 from torch import nn
 from torch.nn import functional
 
-from ddn_lightning import ConfigurationError, ICaRL, ReplayMethod, Samples
+from ddn_lightning import ConfigurationError, ICaRL, Samples
 
 
 def method_in_task(task: int) -> ICaRL:
@@ -36,7 +34,7 @@ def test_each_output_is_a_binary_classifier_and_old_ones_are_distilled(task: int
 
 
 @pytest.mark.parametrize("normalise", [False, True])
-def test_the_prediction_is_the_nearest_mean_of_exemplars(fit: Callable[..., ReplayMethod], normalise: bool) -> None:
+def test_the_prediction_is_the_nearest_mean_of_exemplars(fit: Fit, normalise: bool) -> None:
     sequence = TinySequence(batch_size=6)
     method = fit(lambda: ICaRL(small_net(), num_classes=6, buffer_size=20, normalise=normalise), sequence)
     assert isinstance(method, ICaRL)
@@ -57,7 +55,7 @@ def test_the_prediction_is_the_nearest_mean_of_exemplars(fit: Callable[..., Repl
         assert scores.argmax() == distances.argmin()
 
 
-def test_exemplars_are_the_best_of_each_class_and_are_trained_on(fit: Callable[..., ReplayMethod]) -> None:
+def test_exemplars_are_the_best_of_each_class_and_are_trained_on(fit: Fit) -> None:
     seen: dict[int, set[int]] = {}
 
     class Watch(ICaRL):
@@ -71,7 +69,7 @@ def test_exemplars_are_the_best_of_each_class_and_are_trained_on(fit: Callable[.
     assert method.exemplars.samples.tasks.tolist() == [label // 2 for label in method.exemplars.samples.labels]
 
 
-def test_old_outputs_are_those_of_the_last_tasks_network(fit: Callable[..., ReplayMethod]) -> None:
+def test_old_outputs_are_those_of_the_last_tasks_network(fit: Fit) -> None:
     class Watch(ICaRL):
         def end_task(self) -> None:
             super().end_task()

@@ -1,13 +1,12 @@
-from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
-from tiny import TinySequence, small_net
+from tiny import Fit, TinySequence, small_net
 
-from ddn_lightning import Joint, ReplayMethod
+from ddn_lightning import Joint
 
 
-def test_joint_sees_every_sample_as_often_as_the_sequence_does_but_mixed(fit: Callable[..., ReplayMethod]) -> None:
+def test_joint_sees_every_sample_as_often_as_the_sequence_does_but_mixed(fit: Fit) -> None:
     epochs: dict[int, list[tuple[int, int]]] = {}
 
     class Watch(Callback):

@@ -1,15 +1,13 @@
-from collections.abc import Callable
-
 import pytest
 import torch
-from tiny import TinySequence, small_net
+from tiny import Fit, TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import ConfigurationError, LearnedLabels, LoDM, LowRankMemory, ReplayMethod, Samples
+from ddn_lightning import ConfigurationError, LearnedLabels, LoDM, LowRankMemory, Samples
 
 
-def test_synthetic_images_are_rehearsed_within_the_budget(fit: Callable[..., ReplayMethod]) -> None:
+def test_synthetic_images_are_rehearsed_within_the_budget(fit: Fit) -> None:
     rehearsed: set[int] = set()
 
     class Watch(LoDM):
@@ -45,7 +43,7 @@ def test_labels_of_stored_images_are_refused() -> None:
         LoDM(small_net(), num_classes=6, distiller=LearnedLabels())
 
 
-def test_a_memory_too_small_for_the_last_task_is_refused_before_the_first(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_memory_too_small_for_the_last_task_is_refused_before_the_first(fit: Fit) -> None:
     with pytest.raises(ConfigurationError, match="room for an image of rank 2 of each of 6 classes, got 2"):
         fit(lambda: LoDM(small_net(), num_classes=6, buffer_size=2))
 

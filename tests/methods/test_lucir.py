@@ -1,14 +1,13 @@
-from collections.abc import Callable
 from math import sqrt
 
 import pytest
 import torch
 from every_method import build
-from tiny import TinySequence, small_net
+from tiny import Fit, TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import LUCIR, ReplayLoss, ReplayMethod, Samples
+from ddn_lightning import LUCIR, ReplayLoss, Samples
 
 
 def reference(method: LUCIR, current: Samples, old: list[int], new: list[int]) -> Tensor:
@@ -30,9 +29,7 @@ def reference(method: LUCIR, current: Samples, old: list[int], new: list[int]) -
 
 
 @pytest.mark.parametrize("hardest", [1, 2, 5])
-def test_the_loss_of_every_step_is_that_of_a_computation_by_sample(
-    fit: Callable[..., ReplayMethod], hardest: int
-) -> None:
+def test_the_loss_of_every_step_is_that_of_a_computation_by_sample(fit: Fit, hardest: int) -> None:
     """In the first task cross-entropy among its classes; then also distillation and, with old classes, a ranking."""
     batches = []
 
@@ -54,7 +51,7 @@ def test_the_loss_of_every_step_is_that_of_a_computation_by_sample(
     assert {(0, False), (1, True), (1, False), (2, True)} <= set(batches)
 
 
-def test_the_weight_of_feature_distillation_grows_with_old_classes(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_weight_of_feature_distillation_grows_with_old_classes(fit: Fit) -> None:
     weights = {}
 
     class Watch(LUCIR):
@@ -66,7 +63,7 @@ def test_the_weight_of_feature_distillation_grows_with_old_classes(fit: Callable
     assert weights == pytest.approx({0: 0.0, 1: 5.0, 2: 5.0 * sqrt(2)})
 
 
-def test_new_weights_are_imprinted_and_old_ones_wait_for_the_fine_tuning(fit: Callable[..., ReplayMethod]) -> None:
+def test_new_weights_are_imprinted_and_old_ones_wait_for_the_fine_tuning(fit: Fit) -> None:
     checked = []
 
     class Watch(LUCIR):
@@ -103,7 +100,7 @@ def test_new_weights_are_imprinted_and_old_ones_wait_for_the_fine_tuning(fit: Ca
     assert checked == ["fine-tuned", "imprinted", "fine-tuned", "imprinted", "fine-tuned"]
 
 
-def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Fit) -> None:
     checked = []
 
     class Unaugmented(TinySequence):
@@ -139,7 +136,7 @@ def test_the_fine_tuning_is_sgd_on_the_balanced_exemplars(fit: Callable[..., Rep
     assert checked == [1, 2]
 
 
-def test_a_class_without_images_keeps_a_finite_weight(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_class_without_images_keeps_a_finite_weight(fit: Fit) -> None:
     method = fit(lambda: build(LUCIR), TinySequence(batch_size=6, per_class=(12, 12, 12, 0, 12, 12)))
     assert method.get_parameter("head.weight").isfinite().all()
     assert method.tasks_finished == 3

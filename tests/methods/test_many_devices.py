@@ -1,13 +1,11 @@
 """Two ranks with half a batch each equal one rank with the whole batch."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from every_method import COMBINATIONS, SaveAlways, SlowEnding, build
-from lightning.pytorch import Trainer
-from tiny import TinySequence, small_net
+from tiny import Fit, MakeTrainer, TinySequence, small_net
 from torch import Tensor, nn
 
 from ddn_lightning import ER, LabelDistiller, ReplayMethod, Samples
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @pytest.mark.slow
-def test_spawned_ranks_equal_one(fit: Callable[..., ReplayMethod]) -> None:
+def test_spawned_ranks_equal_one(fit: Fit) -> None:
     one = fit(lambda: build(ER, backbone=small_net()))
     two = fit(lambda: build(ER, backbone=small_net()), devices=2, strategy="ddp_spawn")
     assert torch.allclose(one.head.weight, two.head.weight, atol=1e-6)
@@ -28,7 +26,7 @@ def test_spawned_ranks_equal_one(fit: Callable[..., ReplayMethod]) -> None:
 @pytest.mark.parametrize("batch_size", [5, pytest.param(6, marks=pytest.mark.slow)])  # 5 is uneven
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
 def test_several_ranks_equal_one(
-    fit: Callable[..., ReplayMethod],
+    fit: Fit,
     method_class: type[ReplayMethod],
     distiller_class: type[LabelDistiller] | None,
     batch_size: int,
@@ -55,10 +53,7 @@ RESUMED = [pytest.param(*c.values, id=c.id, marks=[] if c.id == FAST else pytest
 
 @pytest.mark.parametrize(("method_class", "distiller_class"), RESUMED)
 def test_a_checkpoint_of_two_ranks_resumes_with_one_or_four(
-    fit: Callable[..., ReplayMethod],
-    method_class: type[ReplayMethod],
-    distiller_class: type[LabelDistiller] | None,
-    tmp_path: Path,
+    fit: Fit, method_class: type[ReplayMethod], distiller_class: type[LabelDistiller] | None, tmp_path: Path
 ) -> None:
     def trained(**arguments: object) -> ReplayMethod:
         sequence = TinySequence(batch_size=5, drop_last=False)
@@ -72,7 +67,7 @@ def test_a_checkpoint_of_two_ranks_resumes_with_one_or_four(
             assert_equal(one, resumed)
 
 
-def test_all_ranks_hold_the_same_memory(fit: Callable[..., ReplayMethod]) -> None:
+def test_all_ranks_hold_the_same_memory(fit: Fit) -> None:
     class Compare(SlowEnding):
         def on_train_end(self) -> None:
             super().on_train_end()
@@ -86,9 +81,7 @@ def test_all_ranks_hold_the_same_memory(fit: Callable[..., ReplayMethod]) -> Non
     assert method.endings[9] == 60  # 4 batches of 5 in each of 3 tasks
 
 
-def test_ranks_without_a_seed_share_one_order(
-    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_without_a_seed_share_one_order(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank starts with another seed, as with DDP without seed_everything."""
 
     class Watch(SlowEnding):
@@ -119,7 +112,7 @@ def test_ranks_without_a_seed_share_one_order(
     assert method.endings[9] == 72
 
 
-def test_batch_norm_statistics_agree_after_every_step(fit: Callable[..., ReplayMethod]) -> None:
+def test_batch_norm_statistics_agree_after_every_step(fit: Fit) -> None:
     class Compare(SlowEnding):
         checked = 0
 

@@ -1,6 +1,5 @@
 """Optimizers, schedules and clipping run as the user configures them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,11 @@ import torch
 from every_method import build
 from lightning.pytorch import Callback
 from test_resume import assert_equal, outcome, sequence
-from tiny import TinySequence, quiet_trainer
+from tiny import Fit, TinySequence, quiet_trainer
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
 from ddn_lightning import ER, ConfigurationError, ReplayMethod
-
-Fit = Callable[..., ReplayMethod]
 
 
 class Rates(Callback):

@@ -1,13 +1,11 @@
 """Mnemonics and whole-buffer distillation."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Trainer, seed_everything
-from tiny import DropoutNet, TinySequence, small_net
+from tiny import DropoutNet, Fit, TinySequence, small_net
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
@@ -34,9 +32,7 @@ def test_raw_images_survive_normalisation() -> None:
 
 
 @BOTH
-def test_zero_steps_equal_experience_replay(
-    fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
-) -> None:
+def test_zero_steps_equal_experience_replay(fit: Fit, method_class: type[PixelDistillation]) -> None:
     plain = fit(lambda: ER(small_net(), num_classes=6, buffer_size=10))
     idle = fit(lambda: method_class(small_net(), num_classes=6, buffer_size=10, distillation_steps=0))
     assert torch.allclose(plain.head.weight, idle.head.weight, atol=1e-6)
@@ -45,9 +41,7 @@ def test_zero_steps_equal_experience_replay(
 
 
 @BOTH
-def test_only_the_chosen_images_are_learned(
-    fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
-) -> None:
+def test_only_the_chosen_images_are_learned(fit: Fit, method_class: type[PixelDistillation]) -> None:
     changed: list[set[int]] = []
 
     class Watch(method_class):  # type: ignore[misc,valid-type]
@@ -95,9 +89,7 @@ def test_pixels_and_labels_follow_the_gradient_through_the_virtual_step() -> Non
 
 
 @BOTH
-def test_learning_lowers_the_outer_loss(
-    fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
-) -> None:
+def test_learning_lowers_the_outer_loss(fit: Fit, method_class: type[PixelDistillation]) -> None:
     losses: list[tuple[float, float]] = []
 
     class Watch(method_class):  # type: ignore[misc,valid-type]
@@ -124,9 +116,7 @@ def test_learning_lowers_the_outer_loss(
 
 
 @BOTH
-def test_inner_and_outer_batches_have_the_expected_samples(
-    fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]
-) -> None:
+def test_inner_and_outer_batches_have_the_expected_samples(fit: Fit, method_class: type[PixelDistillation]) -> None:
     """Inner: stored images, in evaluation mode. Outer: the task's data and, for Eq. 4, stored samples of old tasks."""
     outer_classes: dict[int, list[set[int]]] = {}
 
@@ -165,7 +155,7 @@ def test_a_compiled_network_is_differentiated_in_eager_mode() -> None:
 
 
 @BOTH
-def test_a_low_precision_is_refused(fit: Callable[..., ReplayMethod], method_class: type[PixelDistillation]) -> None:
+def test_a_low_precision_is_refused(fit: Fit, method_class: type[PixelDistillation]) -> None:
     with pytest.raises(
         ConfigurationError, match=f"precision must be one of .* with {method_class.__name__}.*bf16-true"
     ):
@@ -195,7 +185,7 @@ def test_the_memory_never_exceeds_its_budget(buffer_size: int, steps: int, metho
     assert held[-1] == buffer_size
 
 
-def test_soft_labels_are_distributions_and_replayed_once_their_task_has_ended(fit: Callable[..., ReplayMethod]) -> None:
+def test_soft_labels_are_distributions_and_replayed_once_their_task_has_ended(fit: Fit) -> None:
     class Watch(WholeBufferDistillation):
         def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
             losses = super().replay_losses(logits, replayed)

@@ -2,14 +2,13 @@
 
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from every_method import COMBINATIONS, SaveAlways, SlowEnding, build
-from tiny import TinySequence
+from tiny import Fit, TinySequence
 
 from ddn_lightning import ER, CurveLogger, DataDistillNet, LabelDistiller, ReplayMethod
 
@@ -53,7 +52,7 @@ def logging_to(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("how_many", [4, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
 def test_resuming_after_any_step_evaluation_or_epoch_changes_nothing(
-    fit: Callable[..., ReplayMethod],
+    fit: Fit,
     method_class: type[ReplayMethod],
     distiller_class: type[LabelDistiller] | None,
     how_many: int | None,
@@ -83,7 +82,7 @@ def test_resuming_after_any_step_evaluation_or_epoch_changes_nothing(
         assert_equal(resumed, expected, checkpoint.name)
 
 
-def test_a_run_stopped_and_resumed_twice_ends_the_same(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+def test_a_run_stopped_and_resumed_twice_ends_the_same(fit: Fit, tmp_path: Path) -> None:
     def run(**arguments: Any) -> ReplayMethod:
         return fit(lambda: build(ER, DataDistillNet, momentum=0.9), sequence(), **arguments)
 
@@ -95,7 +94,7 @@ def test_a_run_stopped_and_resumed_twice_ends_the_same(fit: Callable[..., Replay
     assert_equal(outcome(run(ckpt_path=path, seed=99)), outcome(run()))
 
 
-def test_an_interrupted_end_of_task_runs_once(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+def test_an_interrupted_end_of_task_runs_once(fit: Fit, tmp_path: Path) -> None:
     class Killed(SlowEnding):
         def end_task(self) -> None:
             super().end_task()

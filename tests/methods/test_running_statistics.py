@@ -1,12 +1,11 @@
 """The choice of batches that update BatchNorm's running statistics changes nothing else."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from every_method import build
-from tiny import TinySequence
+from tiny import Fit, TinySequence
 
 from ddn_lightning import (
     CLSER,
@@ -41,7 +40,7 @@ MOVES = [
 
 @pytest.mark.parametrize(("method_class", "distiller_class", "arguments", "moves"), MOVES)
 def test_only_the_chosen_batches_move_the_statistics_and_training_is_the_same(
-    fit: Callable[..., ReplayMethod],
+    fit: Fit,
     method_class: type[ReplayMethod],
     distiller_class: type[LabelDistiller] | None,
     arguments: dict[str, Any],

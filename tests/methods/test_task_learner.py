@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ import pytest
 import torch
 from every_method import SlowEnding
 from lightning.pytorch import Trainer
-from tiny import DropoutNet, TinySequence, small_net
+from tiny import DropoutNet, Fit, MakeTrainer, TinySequence, small_net
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -46,7 +45,7 @@ class Diary(TaskCallback):
         self.lines.append(f"exit of {task}")
 
 
-def test_the_hooks_of_a_task_run_in_order(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_hooks_of_a_task_run_in_order(fit: Fit) -> None:
     diary = Diary()
     method = fit(lambda: SlowEnding(small_net(), num_classes=6), TinySequence(batch_size=12), callbacks=[diary])
     expected = []
@@ -56,7 +55,7 @@ def test_the_hooks_of_a_task_run_in_order(fit: Callable[..., ReplayMethod]) -> N
     assert method.endings[:3].tolist() == [1, 1, 1]
 
 
-def test_stopping_within_a_task_does_not_end_it(fit: Callable[..., ReplayMethod]) -> None:
+def test_stopping_within_a_task_does_not_end_it(fit: Fit) -> None:
     diary = Diary()
     sequence = TinySequence(batch_size=6)  # 4 steps per task
     method = fit(lambda: SlowEnding(small_net(), num_classes=6), sequence, callbacks=[diary], max_steps=6)
@@ -67,7 +66,7 @@ def test_stopping_within_a_task_does_not_end_it(fit: Callable[..., ReplayMethod]
     assert method.accuracy_matrix[1].isnan().all()
 
 
-def test_the_matrix_holds_the_accuracies_of_the_network_at_each_task_end(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_matrix_holds_the_accuracies_of_the_network_at_each_task_end(fit: Fit) -> None:
     """Measured again by hand, from copies of the weights."""
     expected = []
 
@@ -85,7 +84,7 @@ def test_the_matrix_holds_the_accuracies_of_the_network_at_each_task_end(fit: Ca
         assert method.accuracy_matrix[task, task + 1 :].isnan().all()
 
 
-def test_the_sanity_check_leaves_no_metrics(make_trainer: Callable[..., Trainer]) -> None:
+def test_the_sanity_check_leaves_no_metrics(make_trainer: MakeTrainer) -> None:
     seen = []
 
     class Watch(TaskCallback):
@@ -97,7 +96,7 @@ def test_the_sanity_check_leaves_no_metrics(make_trainer: Callable[..., Trainer]
     assert seen == [(set(), True)]
 
 
-def test_one_seed_gives_one_result_and_another_seed_another(fit: Callable[..., ReplayMethod]) -> None:
+def test_one_seed_gives_one_result_and_another_seed_another(fit: Fit) -> None:
     def weights(seed: int) -> Tensor:
         return fit(lambda: ER(DropoutNet(), num_classes=6), seed=seed).head.weight
 
@@ -105,7 +104,7 @@ def test_one_seed_gives_one_result_and_another_seed_another(fit: Callable[..., R
     assert not torch.equal(weights(0), weights(1))
 
 
-def test_summaries_are_logged(make_trainer: Callable[..., Trainer]) -> None:
+def test_summaries_are_logged(make_trainer: MakeTrainer) -> None:
     trainer = make_trainer(log_every_n_steps=1)
     trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
     logged = trainer.callback_metrics
@@ -116,7 +115,7 @@ def test_summaries_are_logged(make_trainer: Callable[..., Trainer]) -> None:
     assert torch.allclose(logged["average_accuracy"], last_row.mean())
 
 
-def test_validate_and_test_measure_without_training(make_trainer: Callable[..., Trainer]) -> None:
+def test_validate_and_test_measure_without_training(make_trainer: MakeTrainer) -> None:
     method = ER(small_net(), num_classes=6)
     make_trainer().fit(method, TinySequence(batch_size=12))
     (validated,) = make_trainer().validate(method, TinySequence(), verbose=False)
@@ -126,7 +125,7 @@ def test_validate_and_test_measure_without_training(make_trainer: Callable[..., 
         assert validated[f"val/accuracy/task_{task + 1}"] == tested[f"test/accuracy/task_{task + 1}"] == expected
 
 
-def test_predict_gives_classes_with_and_without_a_sequence(make_trainer: Callable[..., Trainer]) -> None:
+def test_predict_gives_classes_with_and_without_a_sequence(make_trainer: MakeTrainer) -> None:
     method, sequence = ER(small_net(), num_classes=6), TinySequence(batch_size=12)
     make_trainer().fit(method, sequence)
     images = sequence.transform(sequence.test_set.images)
@@ -136,7 +135,7 @@ def test_predict_gives_classes_with_and_without_a_sequence(make_trainer: Callabl
     assert torch.cat(by_sequence).tolist() == torch.cat(by_loader).tolist() == expected  # type: ignore[arg-type]
 
 
-def test_task_incremental_accuracy_is_stored_too(fit: Callable[..., ReplayMethod]) -> None:
+def test_task_incremental_accuracy_is_stored_too(fit: Fit) -> None:
     method = fit(lambda: Finetune(small_net(), num_classes=6, lr=0.1), TinySequence(epochs_per_task=5))
     test = method.sequence.test_set
     scores = method.eval()(method.sequence.transform(test.images))
@@ -146,7 +145,7 @@ def test_task_incremental_accuracy_is_stored_too(fit: Callable[..., ReplayMethod
         assert method.task_il_matrix[-1, task].item() == pytest.approx(100 * hits.float().mean().item())
 
 
-def test_a_parameter_without_a_gradient_in_a_step_does_not_move(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_parameter_without_a_gradient_in_a_step_does_not_move(fit: Fit) -> None:
     class Sometimes(ER):
         """Has a parameter that only the very first step uses."""
 
@@ -169,7 +168,7 @@ def test_a_parameter_without_a_gradient_in_a_step_does_not_move(fit: Callable[..
     assert set(values) == {values[0]}
 
 
-def test_a_missed_evaluation_leaves_frozen_layers_frozen(make_trainer: Callable[..., Trainer]) -> None:
+def test_a_missed_evaluation_leaves_frozen_layers_frozen(make_trainer: MakeTrainer) -> None:
     method = ER(DropoutNet(), num_classes=6)
     trainer = make_trainer()
     trainer.fit(method, TinySequence(batch_size=12))
@@ -184,7 +183,7 @@ def test_a_missed_evaluation_leaves_frozen_layers_frozen(make_trainer: Callable[
     assert method.backbone.layers[0].training
 
 
-def test_a_single_task_is_a_sequence_too(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_single_task_is_a_sequence_too(fit: Fit) -> None:
     method = fit(lambda: ER(small_net(), num_classes=6), TinySequence(num_tasks=1, batch_size=12))
     assert method.accuracy_matrix.shape == (1, 1)
     assert method.accuracy_matrix.isfinite().all()
@@ -202,7 +201,7 @@ def test_a_single_task_is_a_sequence_too(fit: Callable[..., ReplayMethod]) -> No
     ],
 )
 def test_a_checkpoint_of_another_sequence_is_refused(
-    make_trainer: Callable[..., Trainer], tmp_path: Path, changed: dict[str, Any], message: str
+    make_trainer: MakeTrainer, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     trainer = make_trainer()
     trainer.fit(Finetune(small_net(), num_classes=6), TinySequence(batch_size=12))
@@ -213,9 +212,7 @@ def test_a_checkpoint_of_another_sequence_is_refused(
         make_trainer().fit(Finetune(small_net(), num_classes=6), other, ckpt_path=tmp_path / "run.ckpt")
 
 
-def test_given_hyper_parameters_win_over_those_of_a_checkpoint(
-    make_trainer: Callable[..., Trainer], tmp_path: Path
-) -> None:
+def test_given_hyper_parameters_win_over_those_of_a_checkpoint(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     trainer = make_trainer(max_steps=3)
     trainer.fit(Finetune(small_net(), num_classes=6), TinySequence(batch_size=6))
     trainer.save_checkpoint(tmp_path / "run.ckpt")
@@ -226,7 +223,7 @@ def test_given_hyper_parameters_win_over_those_of_a_checkpoint(
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.5, 0.9, 0.1)
 
 
-def test_logging_can_be_switched_off(fit: Callable[..., ReplayMethod]) -> None:
+def test_logging_can_be_switched_off(fit: Fit) -> None:
     assert fit(lambda: ER(small_net(), num_classes=6), log_every_n_steps=0).tasks_finished == 3
 
 
@@ -235,7 +232,7 @@ def test_a_method_without_a_loss_is_abstract() -> None:
         ReplayMethod(small_net(), num_classes=6)  # type: ignore[abstract]
 
 
-def test_unseen_classes_can_be_masked(make_trainer: Callable[..., Trainer]) -> None:
+def test_unseen_classes_can_be_masked(make_trainer: MakeTrainer) -> None:
     method = ER(small_net(), num_classes=6, mask_unseen=True)
     make_trainer(max_steps=4).fit(method, TinySequence(batch_size=6))
     method.head.bias.data[3] = 100.0
@@ -244,7 +241,7 @@ def test_unseen_classes_can_be_masked(make_trainer: Callable[..., Trainer]) -> N
     assert set(method.class_scores(torch.randn(50, 1, 8, 8)).argmax(1).tolist()) == {3}
 
 
-def test_the_learning_rate_falls_at_the_milestones_of_each_task(fit: Callable[..., ReplayMethod]) -> None:
+def test_the_learning_rate_falls_at_the_milestones_of_each_task(fit: Fit) -> None:
     rates = []
 
     class Watch(TaskCallback):
@@ -259,7 +256,7 @@ def test_the_learning_rate_falls_at_the_milestones_of_each_task(fit: Callable[..
     assert rates == pytest.approx([1.0, 0.1, 0.1, 0.01] * 3)
 
 
-def test_momentum_is_reset_at_each_task(fit: Callable[..., ReplayMethod]) -> None:
+def test_momentum_is_reset_at_each_task(fit: Fit) -> None:
     """Compared with a new torch SGD for each task, with the same gradients."""
     references: list[torch.optim.SGD] = []
     copies: list[nn.Parameter] = []
@@ -280,7 +277,7 @@ def test_momentum_is_reset_at_each_task(fit: Callable[..., ReplayMethod]) -> Non
     assert all(torch.equal(a, b) for a, b in zip(copies, method.parameters(), strict=True))
 
 
-def test_scaled_losses_are_refused(make_trainer: Callable[..., Trainer]) -> None:
+def test_scaled_losses_are_refused(make_trainer: MakeTrainer) -> None:
     """Lightning replaces 16-mixed by bf16-mixed on a CPU, hence the mock."""
     with (
         mock.patch.object(Trainer, "precision", new_callable=mock.PropertyMock, return_value="16-mixed"),
@@ -289,16 +286,14 @@ def test_scaled_losses_are_refused(make_trainer: Callable[..., Trainer]) -> None
         make_trainer().fit(ER(small_net(), num_classes=6), TinySequence())
 
 
-def test_bf16_mixed_trains(fit: Callable[..., ReplayMethod]) -> None:
+def test_bf16_mixed_trains(fit: Fit) -> None:
     method = fit(lambda: ER(small_net(), num_classes=6), precision="bf16-mixed")
     assert method.tasks_finished == 3
     assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
-def test_accuracies_are_exact_whatever_the_precision(
-    make_trainer: Callable[..., Trainer], tmp_path: Path, precision: Any
-) -> None:
+def test_accuracies_are_exact_whatever_the_precision(make_trainer: MakeTrainer, tmp_path: Path, precision: Any) -> None:
     """A task has 13 test images, so no accuracy except 0 and 100 is exact in bfloat16."""
     observations = Observations()
     trainer = make_trainer(precision=precision, callbacks=[observations])
@@ -318,9 +313,7 @@ def test_accuracies_are_exact_whatever_the_precision(
     assert loaded.bfloat16().accuracy_matrix.dtype == method.accuracy_matrix.dtype
 
 
-def test_a_checkpoint_whose_matrices_were_rounded_still_loads(
-    make_trainer: Callable[..., Trainer], tmp_path: Path
-) -> None:
+def test_a_checkpoint_whose_matrices_were_rounded_still_loads(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     """Version 0.1 wrote them in the precision of the weights."""
     trainer = make_trainer()
     trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
@@ -335,7 +328,7 @@ def test_a_checkpoint_whose_matrices_were_rounded_still_loads(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_exact_accuracies_come_back_from_forked_processes(fit: Callable[..., ReplayMethod]) -> None:
+def test_exact_accuracies_come_back_from_forked_processes(fit: Fit) -> None:
     arguments: dict[str, Any] = {"precision": "bf16-true", "devices": 2, "strategy": "ddp_fork"}
     method = fit(lambda: ER(small_net(), num_classes=6), TinySequence(batch_size=12), **arguments)
     assert method.accuracy_matrix.dtype == torch.float32
@@ -343,7 +336,7 @@ def test_exact_accuracies_come_back_from_forked_processes(fit: Callable[..., Rep
     assert torch.allclose(hits, hits.round(), atol=1e-5)
 
 
-def test_callbacks_of_the_user_are_kept(make_trainer: Callable[..., Trainer]) -> None:
+def test_callbacks_of_the_user_are_kept(make_trainer: MakeTrainer) -> None:
     class OwnForgetting(Forgetting):
         pass
 
@@ -354,7 +347,7 @@ def test_callbacks_of_the_user_are_kept(make_trainer: Callable[..., Trainer]) ->
     assert sum(isinstance(c, ReservoirSampling) for c in trainer.callbacks) == 1
 
 
-def test_foreign_checkpoints_are_refused(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+def test_foreign_checkpoints_are_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     trainer = make_trainer()
     trainer.fit(Finetune(small_net(), num_classes=6), TinySequence(batch_size=12))
     trainer.save_checkpoint(tmp_path / "run.ckpt")
@@ -368,7 +361,7 @@ def test_foreign_checkpoints_are_refused(make_trainer: Callable[..., Trainer], t
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-def test_incompatible_arguments_are_named(make_trainer: Callable[..., Trainer]) -> None:
+def test_incompatible_arguments_are_named(make_trainer: MakeTrainer) -> None:
     with pytest.raises(ConfigurationError, match="num_classes must be the 6 of TinySequence, got 10"):
         make_trainer().fit(ER(small_net(), num_classes=10), TinySequence())
     with pytest.raises(ConfigurationError, match=r"of shape \(1, 8, 8\), but SmallNet does not"):

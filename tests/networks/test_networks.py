@@ -1,12 +1,10 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 import torchvision
-from tiny import TinySequence
+from tiny import Fit, TinySequence
 from torch import nn
 
-from ddn_lightning import ER, Forgetting, ReplayMethod, ResNet18, SmallNet
+from ddn_lightning import ER, Forgetting, ResNet18, SmallNet
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,7 @@ def test_small_net_has_no_batch_norm_and_treats_samples_one_by_one() -> None:
     assert not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in net.modules())
 
 
-def test_a_torchvision_network_is_a_backbone(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_torchvision_network_is_a_backbone(fit: Fit) -> None:
     def build() -> ER:
         backbone = torchvision.models.shufflenet_v2_x0_5()
         backbone.conv1[0] = nn.Conv2d(1, 24, 3, padding=1)
