@@ -1,6 +1,7 @@
 """The interface of a method for distillers, callbacks and memories, and the facts that tables show about a class."""
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -94,9 +95,9 @@ class Learner(LightningModule, ABC):
         """The data module."""
 
     @property
-    @abstractmethod
     def network(self) -> nn.Module:
         """Backbone and head as one module."""
+        return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
 
     @property
     @abstractmethod
@@ -145,17 +146,19 @@ class Learner(LightningModule, ABC):
     def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
         """This rank's share of the samples in these slots of the memory, augmented."""
 
-    @abstractmethod
     def normalised(self, images: Tensor) -> Tensor:
         """Stored images as network inputs, not augmented."""
+        assert self.transform is not None
+        return self.transform(images.to(self.device)).to(self.dtype)
 
     @abstractmethod
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
         """Logits of a batch in the loss."""
 
-    @abstractmethod
     def store_row(self, task: int, matrices: Mapping[str, Tensor]) -> None:
         """Write the accuracies measured after a task into the matrices of these names."""
+        for name, row in matrices.items():
+            self.get_buffer(name)[task] = row
 
     @abstractmethod
     def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:
@@ -165,9 +168,9 @@ class Learner(LightningModule, ABC):
     def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
         """Scores of a test batch, for the callbacks to measure."""
 
-    @abstractmethod
     def test_step(self, batch: Samples, batch_index: int) -> Tensor:
         """Scores of a test batch, as in :meth:`validation_step`."""
+        return self.validation_step(batch, batch_index)
 
     @property
     @abstractmethod

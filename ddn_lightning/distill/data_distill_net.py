@@ -10,7 +10,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.errors import check_fraction, check_positive
-from ddn_lightning.learner import Facts, Learner
+from ddn_lightning.learner import Facts
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
@@ -51,22 +51,17 @@ class DataDistillNet(BilevelDistiller):
         check_positive(hidden_dim=hidden_dim)
         self.beta = beta
         self.hidden_dim = hidden_dim
-        self.snapshots = 0  # number of times that G was copied to G_old
 
     def build(self, num_classes: int, buffer_size: int) -> None:
         """Create G and G_old."""
         super().build(num_classes, buffer_size)
         self.generator_net = self.build_net(num_classes)
         self.old_generator_net = self.build_net(num_classes).requires_grad_(False)
+        self.snapshots = 0  # number of times that G was copied to G_old
 
     def build_net(self, num_classes: int) -> nn.Sequential:
         """G: from probabilities to the logits of labels."""
         return multilayer_perceptron(num_classes, self.hidden_dim, num_classes)
-
-    def begin_fit(self, method: Learner) -> None:
-        """Start without G_old."""
-        super().begin_fit(method)
-        self.snapshots = 0
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by Eq. 8; before the first snapshot, by G alone."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.distributed import moved
-from ddn_lightning.learner import Facts, Learner
+from ddn_lightning.learner import Facts
 from ddn_lightning.samples import Samples
 
 
@@ -31,11 +31,6 @@ class LearnedLabels(BilevelDistiller):
         """Create the rows."""
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
-
-    def begin_fit(self, method: Learner) -> None:
-        """Reset all rows."""
-        super().begin_fit(method)
-        nn.init.zeros_(self.rows)
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """The labels of the samples' slots."""

@@ -111,12 +111,6 @@ class BiC(ExemplarMethod):
         samples = super().stream(sequence, epoch)
         return samples[~self._is_held_out(samples, epoch // sequence.epochs_per_task)]
 
-    def setup(self, stage: str) -> None:
-        """For a fit, reset the correction."""
-        super().setup(stage)
-        if stage == "fit":
-            self._reset_correction()
-
     def end_task(self) -> None:
         """Learn the correction, choose exemplars and keep the network."""
         if self.is_distilling:
@@ -138,13 +132,10 @@ class BiC(ExemplarMethod):
         is_held_out[order[rank_in_class(samples.labels[order]) < number]] = True
         return is_held_out
 
-    def _reset_correction(self) -> None:
-        self.correction_scale = torch.ones_like(self.correction_scale)
-        self.correction_shift = torch.zeros_like(self.correction_shift)
-
     def _learn_correction(self) -> None:
         """Fit scale and shift of the new classes; all ranks compute the same from all outputs."""
-        self._reset_correction()
+        self.correction_scale = torch.ones_like(self.correction_scale)
+        self.correction_shift = torch.zeros_like(self.correction_shift)
         samples = concatenate([self.sequence.training_samples(self.task), self.exemplars.samples])
         samples = samples[self._is_held_out(samples, self.task)]
         if not len(samples):

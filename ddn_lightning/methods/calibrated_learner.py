@@ -109,11 +109,6 @@ class CalibratedLearner(TaskLearner, ABC):
         """Slots of the stored samples to calibrate on, on the host: by default all."""
         return torch.empty(0, dtype=torch.long) if self.stored_samples is None else self.stored_samples.slots
 
-    def normalised(self, images: Tensor) -> Tensor:
-        """Stored images as network inputs, not augmented."""
-        assert self.transform is not None
-        return self.transform(images.to(self.device)).to(self.dtype)
-
     @contextmanager
     def calibrated(self, buffers: Buffers) -> Iterator[None]:
         """Use calibrated statistics within the context."""

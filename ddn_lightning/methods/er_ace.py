@@ -57,12 +57,6 @@ class ERACE(ReplayMethod):
         rehearsal = cross_entropy(memory_logits, replayed)
         return ReplayLoss(cross_entropy(masked, current), logits, rehearsal, memory_logits)
 
-    def setup(self, stage: str) -> None:
-        """For a fit, reset the classes met."""
-        super().setup(stage)
-        if stage == "fit":
-            self.is_met_class = torch.zeros_like(self.is_met_class)
-
     def _register_classes(self, current: Samples) -> Tensor:
         """Add the classes of the batch over all ranks to those met; returns the classes of the batch."""
         labels = gather_shares(current.labels, current.total)

@@ -65,13 +65,6 @@ class ExemplarMethod(ReplayMethod):
         data = super().stream(sequence, epoch)
         return concatenate([data, self.exemplars.samples]) if len(self.exemplars) else data
 
-    def setup(self, stage: str) -> None:
-        """For a fit, remove all exemplars."""
-        super().setup(stage)
-        if stage == "fit":
-            self.exemplars.clear()
-            self.is_old_class = torch.zeros_like(self.is_old_class)
-
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse exemplars that cannot be from this sequence."""
         super().on_load_checkpoint(checkpoint)
@@ -127,10 +120,9 @@ class ExemplarMethod(ReplayMethod):
 
     def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
         """Outputs of a module for samples in evaluation mode, not augmented; computed in shares and gathered."""
-        assert self.transform is not None
         parts = torch.split(local_share(samples.images), self.sequence.eval_batch_size)
         with evaluating(module):
-            outputs = [module(self.transform(part.to(self.device)).to(self.dtype)) for part in parts]
+            outputs = [module(self.normalised(part)) for part in parts]
         return gather_shares(torch.cat(outputs), len(samples))
 
     @property

@@ -93,9 +93,8 @@ class PixelDistillation(ER):
 
     def _learn(self, stored: Samples) -> Tensor:
         """The learned images, normalised."""
-        assert self.transform is not None
-        images = self.transform(stored.images).to(self.dtype)
-        black, white = (self.transform(torch.full_like(stored.images[:1], v)).to(self.dtype) for v in (0, 255))
+        images = self.normalised(stored.images)
+        black, white = (self.normalised(torch.full_like(stored.images[:1], v)) for v in (0, 255))
         rows = images.flatten(1).requires_grad_()
         optimizer = RowAdam([rows, *self.begin_learning(stored)], self.distillation_lr)
         data = self.sequence.training_samples(self.task)

@@ -1,7 +1,6 @@
 """A classifier that follows a task sequence: begin and end of tasks, evaluation and checkpoints."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 import torch
@@ -97,11 +96,6 @@ class TaskLearner(DivergenceGuard):
         return scores.masked_fill(~self.is_seen_class, torch.finfo(scores.dtype).min) if self.mask_unseen else scores
 
     @property
-    def network(self) -> nn.Module:
-        """Backbone and head as one module."""
-        return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
-
-    @property
     def sequence(self) -> TaskSequence:
         """The data module."""
         sequence = getattr(self.trainer, "datamodule", None)
@@ -168,16 +162,11 @@ class TaskLearner(DivergenceGuard):
 
     def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
         """Scores of a test batch, for the callbacks to measure."""
-        assert self.transform is not None
-        return self.class_scores(self.transform(batch.images).to(self.dtype))
+        return self.class_scores(self.normalised(batch.images))
 
     def predict_step(self, batch: Samples, batch_index: int) -> Tensor:
         """The predicted classes."""
         return self.validation_step(batch, batch_index).argmax(dim=1)
-
-    def test_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """Scores of a test batch, as in :meth:`validation_step`."""
-        return self.validation_step(batch, batch_index)
 
     def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse, and say how to export the network instead."""
@@ -232,11 +221,6 @@ class TaskLearner(DivergenceGuard):
         if is_fit:
             self._check_training_state(checkpoint, record["format"])
             settle(checkpoint, record["format"])
-
-    def store_row(self, task: int, matrices: Mapping[str, Tensor]) -> None:
-        """Write the accuracies measured after a task into the matrices of these names."""
-        for name, row in matrices.items():
-            self.get_buffer(name)[task] = row
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         """Refuse to resume from an incomplete or implausible checkpoint, which Lightning would accept silently."""

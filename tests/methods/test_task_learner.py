@@ -7,6 +7,7 @@ import pytest
 import torch
 from every_method import SlowEnding
 from lightning.pytorch import Trainer
+from lightning.pytorch.cli import LightningCLI
 from tiny import DropoutNet, Fit, MakeTrainer, TinySequence, small_net
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -221,6 +222,17 @@ def test_given_hyper_parameters_win_over_those_of_a_checkpoint(make_trainer: Mak
     resumed.fit(given, TinySequence(batch_size=6), ckpt_path=tmp_path / "run.ckpt")
     (group,) = resumed.optimizers[0].param_groups
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.5, 0.9, 0.1)
+
+
+def test_a_method_trains_under_a_plain_lightning_cli() -> None:
+    names = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    quiet = ["--trainer.accelerator=cpu", *(f"--trainer.{name}=false" for name in names)]
+    options = ["--model.backbone=SmallNet", "--model.num_classes=6", "--model.buffer_size=20", "--data.batch_size=12"]
+    cli = LightningCLI(
+        ER, TinySequence, args=["fit", *options, "--trainer.max_epochs=-1", "--seed_everything=0", *quiet]
+    )
+    assert cli.model.tasks_finished == 3
+    assert len(cli.model.memory) == 20
 
 
 def test_logging_can_be_switched_off(fit: Fit) -> None:
