@@ -35,12 +35,19 @@ class TinySequence(TaskSequence):
         return (255 * (0.7 * patterns[labels] + 0.3 * noise)).to(torch.uint8), labels
 
 
-class DropoutNet(SmallNet):
-    """A backbone that draws from the global random state, and has BatchNorm."""
+class BatchNormNet(SmallNet):
+    """A backbone with BatchNorm."""
 
     def __init__(self) -> None:
         super().__init__(width=4, feature_dim=8)
         self.layers.insert(1, nn.BatchNorm2d(4))
+
+
+class DropoutNet(BatchNormNet):
+    """A backbone with BatchNorm that draws from the global random state."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.layers.append(nn.Dropout(0.2))
 
 

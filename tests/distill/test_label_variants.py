@@ -4,12 +4,11 @@ import copy
 
 import pytest
 import torch
-from test_hypergradient import FrozenNetwork
-from tiny import Fit, TinySequence, random_samples
+from tiny import BatchNormNet, Fit, TinySequence, random_samples
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from ddn_lightning import ER, DataDistillNet, ReplayMethod, Samples, SmallNet
+from ddn_lightning import ER, DataDistillNet, FrozenNetwork, ReplayMethod, Samples
 from ddn_lightning.distill import other_readings
 from ddn_lightning.distill.label_distiller import one_hot
 
@@ -23,12 +22,6 @@ VARIANTS = [
     other_readings.FreeShare,
     other_readings.NoExtraPass,
 ]
-
-
-class BatchNormNet(SmallNet):
-    def __init__(self) -> None:
-        super().__init__(width=4, feature_dim=8)
-        self.layers.insert(1, nn.BatchNorm2d(4))
 
 
 def er(distiller: DataDistillNet | None) -> ER:

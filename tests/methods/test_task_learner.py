@@ -224,13 +224,13 @@ def test_given_hyper_parameters_win_over_those_of_a_checkpoint(make_trainer: Mak
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.5, 0.9, 0.1)
 
 
-def test_a_method_trains_under_a_plain_lightning_cli() -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Lightning 2.6.6 on jsonargparse 4.53
+def test_a_method_trains_under_a_plain_lightning_cli(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    quiet = ["--trainer.accelerator=cpu", *(f"--trainer.{name}=false" for name in names)]
+    trainer = ["--trainer.max_epochs=-1", "--trainer.accelerator=cpu", *(f"--trainer.{name}=false" for name in names)]
     options = ["--model.backbone=SmallNet", "--model.num_classes=6", "--model.buffer_size=20", "--data.batch_size=12"]
-    cli = LightningCLI(
-        ER, TinySequence, args=["fit", *options, "--trainer.max_epochs=-1", "--seed_everything=0", *quiet]
-    )
+    monkeypatch.setattr("sys.argv", ["train.py", "fit", "--seed_everything=0", *options, *trainer])
+    cli = LightningCLI(ER, TinySequence)
     assert cli.model.tasks_finished == 3
     assert len(cli.model.memory) == 20
 
