@@ -194,9 +194,9 @@ def test_classes_can_be_named_in_short_and_their_options_explained(capsys: pytes
         main(["fit", "--model.help", "ER"])
     assert exit_info.value.code == 0
     explained = " ".join(capsys.readouterr().out.split())
-    assert "Samples that the memory holds" in explained
-    assert "How the incoming and the replayed batch are put together" in explained
-    assert "Whether predictions are limited to the classes seen so far" in explained
+    assert "Number of samples in the memory" in explained
+    assert "Whether the incoming and the replayed batch are forwarded together" in explained
+    assert "Whether to predict only classes seen so far" in explained
 
 
 def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
