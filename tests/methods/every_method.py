@@ -117,4 +117,4 @@ def build(
     for base, short in SHORT.items():
         chosen = short.items() if issubclass(method_class, base) else ()
         sizes |= {name: value() if callable(value) else value for name, value in chosen}
-    return method_class(backbone or DropoutNet(), distiller=distiller, **sizes, **arguments)
+    return method_class(backbone or DropoutNet(), distiller=distiller, **{**sizes, **arguments})

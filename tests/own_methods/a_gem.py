@@ -26,5 +26,5 @@ class AGEM(ReplayMethod):
         pairs = [(g, r) for g, r in zip(new, old, strict=True) if g is not None and r is not None]
         product = torch.stack([(g * r).sum() for g, r in pairs]).sum()
         length = torch.stack([r.square().sum() for _, r in pairs]).sum().clamp_min(1e-12)
-        uphill = (product / length).clamp_max(0)  # Eq. 11: what memory's gradient is against
+        uphill = (product / length).clamp_max(0)  # Eq. 11: the component against the memory's gradient
         return value, [g if g is None or r is None else g - uphill * r for g, r in zip(new, old, strict=True)]

@@ -13,7 +13,7 @@ class GSSBuffer(SlotBuffer):
     """Keeps samples whose gradients point in different directions (Aljundi et al. 2019, arXiv 1903.08671, greedy).
 
     Gradients are those of the last layer, (p - y) x features; a score is one plus the largest cosine with ten stored
-    samples. A full buffer gives up samples of high score for those of low.
+    samples. A full memory replaces samples of high score by those of low.
     """
 
     def clear(self) -> None:
@@ -25,7 +25,7 @@ class GSSBuffer(SlotBuffer):
         others = self[self.draw(10)] if len(self) else samples
         new, old = (self._directions(part, host) for part in (samples, others))
         cosines = (new[0] @ old[0].T) * (new[1] @ old[1].T)
-        own = (1 + cosines.amax(dim=1)).double().cpu()
+        own = (1 + cosines.amax(dim=1)).nan_to_num(0).clamp_min(0).double().cpu()
         slots = torch.arange(len(self), len(self) + len(samples))
         if (late := slots >= self.buffer_size).any():
             victims = torch.multinomial(scores + 1e-9, int(late.sum()), replacement=True, generator=self.generator)
