@@ -77,5 +77,5 @@ def test_statistics_that_images_cannot_be_normalised_by_are_refused(mean: float,
 
 def test_a_divergence_is_read_from_the_traceback_of_another_process() -> None:
     traceback = "Traceback:\n  File x\nddn_lightning.errors.DivergenceError: loss became nan\n"
-    assert str(DivergenceError.told_by(traceback)) == "loss became nan"
-    assert DivergenceError.told_by("ValueError: DivergenceError") is None
+    assert str(DivergenceError.from_traceback(traceback)) == "loss became nan"
+    assert DivergenceError.from_traceback("ValueError: DivergenceError") is None

@@ -1,4 +1,4 @@
-"""The accuracy matrix as tables that fit the screen."""
+"""The accuracy matrix as tables that fit the terminal."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +21,15 @@ class _Row:
 
 
 def accuracy_tables(matrix: Tensor, summary: Summary, title: str, width: int) -> list[Table]:
-    """A row per task learned and measured, a column per task, ACC and FM so far on the right; nothing is cut.
+    """A row per evaluated task, a column per task, and ACC and FM so far on the right.
 
-    Where the width does not suffice, there is less around the numbers, then a digit less, and then the columns go on in
-    a further table below.
+    If the terminal is too narrow, the borders go first, then one digit; then the columns continue in another table.
 
     Args:
         matrix: The accuracy matrix, ``nan`` where nothing was measured.
-        summary: ACC and FM of the matrix up to a stage.
-        title: What stands above.
-        width: Characters in a line.
+        summary: Computes ACC and FM of a part of the matrix.
+        title: Title of the first table.
+        width: Width of the terminal in characters.
     """
     rows = _rows(matrix, summary)
     if not rows:

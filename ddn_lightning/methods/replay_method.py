@@ -25,6 +25,7 @@ from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_resumable, check_schedule, check_trainer
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
 from ddn_lightning.methods.optimizers import bring_schedulers_to, step_schedulers
+from ddn_lightning.methods.start_checks import check_start
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
@@ -221,6 +222,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         """Refuse what does not go together, now that the optimizers are there."""
         super().on_fit_start()
         check_schedule(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
+        check_start(self)
         if self.distiller is not None:
             self.distiller.check(self)
 

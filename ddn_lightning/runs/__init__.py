@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, written and read here: configuration, results, curves, observations."""
+"""The files in a run folder, written and read here: configuration, results, curves, observations."""
 
 from ddn_lightning.runs.curve_logger import CurveLogger
 from ddn_lightning.runs.recorded_run import RecordedRun, read_run

@@ -83,5 +83,5 @@ def test_a_checkpoint_of_version_0_1_that_does_not_tell_its_epoch_is_refused(fit
     for counters in ("total", "current"):
         checkpoint["loops"]["fit_loop"]["epoch_progress"][counters]["started"] = 2  # as many as processed
     torch.save(checkpoint, "old.ckpt")
-    with pytest.raises(ConfigurationError, match="version 0.1 does not tell its epoch"):
+    with pytest.raises(ConfigurationError, match="version 0.1 does not record its epoch"):
         fit(make, sequence(), ckpt_path=Path("old.ckpt"))

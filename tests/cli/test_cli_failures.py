@@ -89,8 +89,8 @@ def test_what_cannot_be_done_is_refused(options: list[str], expected: str, capsy
         (b"", "odd.yaml must hold settings, such as 'seed_everything: 1', got nothing"),
         (b"# nothing", "odd.yaml must hold settings, such as 'seed_everything: 1', got nothing"),
         (b"\xff\xfe\x00a: 1", "odd.yaml must be a configuration file in YAML and UTF-8"),
-        (b"a: &a [*a]", "odd.yaml must be a configuration file in YAML and UTF-8: must not hold itself, as *a does"),
-        (BOMB.encode(), "odd.yaml must be a configuration file in YAML and UTF-8: must not stand for more than"),
+        (b"a: &a [*a]", "odd.yaml must be a configuration file in YAML and UTF-8: must not contain itself, as *a does"),
+        (BOMB.encode(), "odd.yaml must be a configuration file in YAML and UTF-8: must not hold more than"),
     ],
 )
 def test_odd_configuration_files_are_named(content: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_odd_configuration_files_are_named(content: bytes, expected: str, capsys
 
 def test_a_part_of_a_configuration_is_no_way_around(capsys: pytest.CaptureFixture[str]) -> None:
     Path("model.yaml").write_text(BOMB)
-    assert "must not stand for more than" in refused("--model", "model.yaml", capsys=capsys)
+    assert "must not hold more than" in refused("--model", "model.yaml", capsys=capsys)
     assert "is not a known class" in refused("--model.backbone", "&a [*a]", capsys=capsys)
     Path("model.yaml").write_bytes(b"\xff\xfe")
     assert "'utf-8' codec can't decode" in refused("--model", "model.yaml", capsys=capsys)

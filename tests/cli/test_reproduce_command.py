@@ -123,7 +123,7 @@ def test_ctrl_c_lets_the_runs_save_and_says_how_to_go_on(capsys: pytest.CaptureF
     assert signal.getsignal(signal.SIGINT) == handler
     printed = capsys.readouterr()
     assert "stopping offline-digits-100-er-seed1" in printed.err
-    assert "the same command goes on from here" in printed.err
+    assert "the same command resumes from here" in printed.err
     assert printed.out == ""
     assert len(list(RUNS.glob("*/checkpoints/last.ckpt"))) == 1
     (RUNS / "slow").unlink()

@@ -124,7 +124,7 @@ def test_asked_to_stop_it_says_how_to_go_on_and_that_works() -> None:
     assert printed is not None
     assert "Traceback" not in printed
     (command,) = re.findall(
-        "^stopped by SIGTERM, saved in runs/stopped/checkpoints/last.ckpt; go on with\nddn (.*)$", printed, re.M
+        "^stopped by SIGTERM, saved in runs/stopped/checkpoints/last.ckpt; resume with\nddn (.*)$", printed, re.M
     )
     assert main(shlex.split(command)) == 0
     assert_same_outcome("undisturbed", "stopped")
@@ -140,7 +140,7 @@ def test_asked_to_stop_two_devices_stop_and_go_on_together(strategy: str, number
     printed = started_and_stopped("stopped", number, 0.5, *devices, to_all=to_all)
     assert printed is not None
     assert "Traceback" not in printed
-    assert "go on with" in printed
+    assert "resume with" in printed
     resumed = start("--name", "stopped", "--ckpt_path", "last", *devices)
     resumed.communicate()
     assert resumed.returncode == 0

@@ -83,7 +83,7 @@ def test_a_cache_that_is_not_what_was_written_is_decoded_anew_with_a_note(
     capsys.readouterr()
 
     assert torch.equal(load(tree), expected)
-    assert f"note: the cache {cache} is damaged, so its images are decoded anew" in capsys.readouterr().err
+    assert f"note: the cache {cache} is damaged, so its images are decoded again" in capsys.readouterr().err
     assert cache.read_bytes() == whole
     load(tree)
     assert "note" not in capsys.readouterr().err

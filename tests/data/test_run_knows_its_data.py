@@ -104,7 +104,7 @@ def test_a_checkpoint_is_not_evaluated_on_other_data(images: Path, capsys: pytes
     for command in ("test", "validate"):
         capsys.readouterr()
         assert main([command, *COMMAND, "--ckpt_path", "last"]) == 2
-        message = "class b has 4 there and 3 here; to evaluate all the same, give the data.mean and data.std of its"
+        message = "class b has 4 there and 3 here; to evaluate anyway, set data.mean and data.std to those of its"
         assert message in capsys.readouterr().err
         assert main([command, *COMMAND, "--ckpt_path", "last", *statistics]) == 0
         accuracies.append(f"{results['average_accuracy']:.2f}"[:4] in capsys.readouterr().out)
@@ -141,7 +141,7 @@ def test_a_checkpoint_of_version_0_1_goes_on_with_a_note(images: Path, capsys: p
     torch.save(checkpoint, "runs/mine/checkpoints/last.ckpt")
     capsys.readouterr()
     assert main(["fit", *COMMAND, "--ckpt_path", "last"]) == 0
-    assert "note: this checkpoint of version 0.1 does not say which data" in capsys.readouterr().err
+    assert "note: this checkpoint of version 0.1 does not record its data" in capsys.readouterr().err
 
 
 REPRODUCED = [

@@ -391,7 +391,7 @@ def refuse(*arguments: Any, **kwargs: Any) -> None:
     raise PermissionError(13, "Permission denied")
 
 
-@pytest.mark.parametrize("function", ["makedirs", "replace"])
+@pytest.mark.parametrize("function", ["mkdir", "replace"])
 def test_a_folder_that_cannot_be_written_is_tolerated(
     tree: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
