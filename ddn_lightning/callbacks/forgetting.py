@@ -112,13 +112,7 @@ class Forgetting(TaskCallback):
             self.calibrated_metric = AccuracyMatrix(pl_module.sequence.task_classes).to(pl_module.device)
 
     def on_validation_batch_end(  # type: ignore[override]
-        self,
-        trainer: Trainer,
-        pl_module: Learner,
-        outputs: Tensor,
-        batch: Samples,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: Learner, outputs: Tensor, batch: Samples, batch_idx: int, *_: object
     ) -> None:
         """Update the metrics; with ``both``, predict the batch again with calibrated statistics."""
         assert batch.tasks is not None

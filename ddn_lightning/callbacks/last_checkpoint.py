@@ -91,7 +91,7 @@ class LastCheckpoint(Checkpoint):
         if self._done_at_start is not None and self._done_at_start != _done(pl_module):
             self._save(trainer)
 
-    def teardown(self, *_: object) -> None:
+    def teardown(self, *_: object, stage: str = "") -> None:
         """Restore the signal handlers."""
         self._stop.stop_listening()
 

@@ -34,12 +34,7 @@ class ReservoirSampling(Callback):
         self.method.memory.to(pl_module.device)
 
     def on_train_batch_end(  # type: ignore[override]
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Mapping[str, Tensor],
-        batch: Samples,
-        batch_idx: int,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Mapping[str, Tensor], batch: Samples, *_: object
     ) -> None:
         """Add the raw images, and their logits from before the step if the method stores them."""
         logits = outputs["logits"] if self.method.stores_logits else None

@@ -110,13 +110,10 @@ class RunRecord(TaskCallback):
 
     def _write(self, trainer: Trainer, method: Learner, status: str, reason: str | None = None) -> None:
         forgetting = Forgetting.of(trainer)
-        outcome = {"status": status, "reason": reason, "steps": trainer.global_step}
+        results = {"status": status, "reason": reason, "steps": trainer.global_step, **results_of(method, forgetting)}
         processor = self._processor_seconds
-        spent = {
-            "seconds": round(self._seconds, 1),
-            "cpu_minutes": None if processor is None else round(processor / 60, 4),
-        }
-        results = {**outcome, **results_of(method, forgetting), **spent}
+        results["seconds"] = round(self._seconds, 1)
+        results["cpu_minutes"] = None if processor is None else round(processor / 60, 4)
         write_results(self.folder, results)
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
@@ -157,11 +154,9 @@ class RunRecord(TaskCallback):
 
 def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
     """A method's results as JSON values; accuracies in percent, ``None`` where nothing was measured."""
-    summary = dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy"))
-    measured = {name: round(float(value), 4) for name, value in forgetting.summary(method.accuracy_matrix).items()}
     return {
-        **summary,
-        **measured,
+        **dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy")),
+        **_rounded(forgetting.summary(method.accuracy_matrix)),
         "forgetting_definition": {"over": forgetting.over, "reference": forgetting.reference},
         "accuracy_matrix": _plain(method.accuracy_matrix),
         "task_il_matrix": _plain(method.task_il_matrix),
@@ -183,10 +178,15 @@ def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
     """The results with calibrated statistics, if measured besides those with running statistics."""
     if forgetting.statistics_of(method) != "both":
         return {}
-    measured = forgetting.summary(method.calibrated_accuracy_matrix)
-    summary = {f"calibrated_{name}": round(float(value), 4) for name, value in measured.items()}
-    empty = dict.fromkeys(("calibrated_average_accuracy", "calibrated_forgetting"))
-    return {**empty, **summary, "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix)}
+    return {
+        **dict.fromkeys(("calibrated_average_accuracy", "calibrated_forgetting")),
+        **_rounded(forgetting.summary(method.calibrated_accuracy_matrix), "calibrated_"),
+        "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix),
+    }
+
+
+def _rounded(summary: dict[str, Tensor], prefix: str = "") -> dict[str, float]:
+    return {f"{prefix}{name}": round(float(value), 4) for name, value in summary.items()}
 
 
 def _plain(matrix: Tensor) -> list[list[float | None]]:

@@ -65,12 +65,7 @@ class _ForwardedSignals(StopSignals):
 
 @contextmanager
 def passing_on(kill: Callable[[int], None], checkpoint: Path) -> Iterator[None]:
-    """Forward stop signals to the training processes while waiting for them; raise :class:`Interrupted` after them.
-
-    Args:
-        kill: Sends a signal to all training processes.
-        checkpoint: The checkpoint that they save when they stop.
-    """
+    """Forward stop signals to the training processes by ``kill``; raise :class:`Interrupted` when they have stopped."""
     signals = _ForwardedSignals(kill)
     signals.listen()
     try:

@@ -146,15 +146,7 @@ def described(value: object) -> str:
 
 
 def check_samples(part: str, held: Samples, data: Samples, task_classes: Tensor, has_logits: bool = False) -> None:
-    """Raise unless stored samples fit a task sequence.
-
-    Args:
-        part: Owner of the samples, for the message.
-        held: The stored samples.
-        data: Samples of the sequence, for the shape and dtype of an image.
-        task_classes: Classes of each task (tasks, classes per task).
-        has_logits: Whether logits are stored with the samples.
-    """
+    """Raise unless stored samples, ``held``, fit a sequence with these data and classes (tasks, classes per task)."""
     size, num_classes = len(held), task_classes.numel()
     labels = tensor(f"{part}/labels", held.labels, torch.int64, (size,), 0, num_classes - 1).cpu()
     tensor(f"{part}/images", held.images, data.images.dtype, (size, *data.images.shape[1:]))

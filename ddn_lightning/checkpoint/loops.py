@@ -23,10 +23,6 @@ def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
     Lightning's counters depend on the hook that saved the checkpoint and on the cause of the stop; its resume
     distinguishes about ten cases. Only two matter: the last batch was within its epoch, or at its end. The method and
     its callbacks catch up on skipped work, such as the evaluation, before the next batch.
-
-    Args:
-        checkpoint: Lightning's checkpoint; its ``loops`` and ``epoch`` are changed.
-        checkpoint_format: The format that it was saved in.
     """
     fit_loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
@@ -80,9 +76,9 @@ def check_progress(
     Args:
         checkpoint: The checkpoint.
         checkpoint_format: The format that it was saved in.
-        own: State of this Trainer's loop: what has to be there.
+        own: State of this Trainer's fit loop, whose counters the checkpoint must have.
         epochs: Epochs of the whole sequence.
-        has_position: Whether the loader notes where in an epoch it is.
+        has_position: Whether the loader saves its position in the epoch.
     """
     loops = checks.mapping("loops", checkpoint.get("loops"), ("fit_loop",))
     loop = checks.mapping("loops/fit_loop", loops["fit_loop"], NEEDED)
@@ -138,7 +134,6 @@ def _check_equal(part: str, saved: Any, settled: Any) -> None:
 
 
 def _check_position(loaders: object) -> None:
-    """Check the position of the training loader."""
     part = "loops/fit_loop/state_dict/combined_loader"
     (loader,) = checks.sequence(part, loaders, 1)
     checks.integer(f"{part}/0/position", checks.mapping(f"{part}/0", loader, ("position",))["position"])

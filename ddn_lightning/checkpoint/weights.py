@@ -18,13 +18,9 @@ PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # whose states h
 
 
 def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
-    """Raise unless a checkpoint's weights are finite and fit a network.
+    """Raise unless a checkpoint's ``state_dict`` is finite and fits our own.
 
-    Args:
-        saved: ``state_dict`` of the checkpoint.
-        own: ``state_dict`` of the network.
-        is_fit: Whether the accuracy matrices must fit too; an evaluation takes the checkpoint's.
-        is_strict: Whether the keys must be equal.
+    The accuracy matrices must fit only if ``is_fit``: an evaluation takes the checkpoint's. ``is_strict``: no other keys.
     """
     found = checks.mapping("state_dict", saved)
     if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # version 0.1 has no calibrated matrix
@@ -73,12 +69,7 @@ def _misfit(reason: str) -> NoReturn:
 
 
 def check_optimizers(saved: object, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Raise unless optimizer states are finite and fit the optimizers.
-
-    Args:
-        saved: ``optimizer_states`` of the checkpoint.
-        optimizers: New optimizers for this check only: the states are loaded into them.
-    """
+    """Raise unless optimizer states are finite and fit ``optimizers``, into which they are loaded for the check."""
     states = checks.sequence("optimizer_states", saved, len(optimizers))
     for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
         part, own = f"optimizer_states/{index}", optimizer.state_dict()

@@ -17,19 +17,12 @@ MOST_NAMES = 6  # class names listed in a message
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """Fingerprint of one split.
+    """Fingerprint of one split."""
 
-    Args:
-        image_shape: Channels, height, width.
-        images_per_class: Number of images of each class.
-        labels_checksum: Checksum of all labels, in order.
-        images_checksum: Checksum of all pixels, in order; CIFAR's 150 MB take less than 0.1 s.
-    """
-
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # channels, height, width
     images_per_class: tuple[int, ...]
     labels_checksum: str
-    images_checksum: str
+    images_checksum: str  # over all pixels: CIFAR's 150 MB take less than 0.1 s
 
     @classmethod
     def of(cls, images: Tensor, labels: Tensor, num_classes: int) -> "SplitFacts":
@@ -40,20 +33,12 @@ class SplitFacts:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """Fingerprint of a dataset: the meaning of each label, and the images.
+    """Fingerprint of a dataset: the meaning of each label, and the images."""
 
-    Args:
-        class_names: Class names in label order; ``None`` if the data has none.
-        mean: Mean of each channel, for normalisation.
-        std: Standard deviation of each channel.
-        train: The training split; ``None`` if it was not loaded.
-        test: The test split; ``None`` if it was not loaded.
-    """
-
-    class_names: tuple[str, ...] | None
-    mean: tuple[float, ...]
+    class_names: tuple[str, ...] | None  # in label order
+    mean: tuple[float, ...]  # of each channel
     std: tuple[float, ...]
-    train: SplitFacts | None
+    train: SplitFacts | None  # None if not loaded
     test: SplitFacts | None
 
     def as_plain(self) -> dict[str, Any]:
@@ -77,12 +62,7 @@ class DataRecord:
             raise ConfigurationError(f"the record of the data is damaged ({type(error).__name__}: {error})") from error
 
     def difference(self, given: "DataRecord", whose: str) -> str | None:
-        """A sentence about the first difference between this record and given data; ``None`` if they agree.
-
-        Args:
-            given: The other data.
-            whose: Owner of this record for the message, for example ``the checkpoint``.
-        """
+        """A sentence about the first difference to given data; ``whose`` names the owner of this record."""
         if self.class_names and given.class_names and self.class_names != given.class_names:
             return _other_names(self.class_names, given.class_names, whose)
         for split in ("train", "test"):

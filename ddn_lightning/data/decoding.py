@@ -42,10 +42,7 @@ class Decoded(NamedTuple):
 def decode_images(files: Sequence[ImageFile], image_size: int | None, description: str) -> Tensor:
     """Decode images in parallel to one ``uint8`` tensor (number, 3, height, width).
 
-    Args:
-        files: The images.
-        image_size: Height and width to resize to; ``None`` if all images have one size already.
-        description: Label of the progress bar.
+    Images are resized to ``image_size``; if it is ``None``, they must have one size.
     """
     first = decode_image(files[0].path, image_size).pixels
     height, width, _ = first.shape

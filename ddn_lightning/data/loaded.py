@@ -11,17 +11,7 @@ LIKELY_CHANNELS = (1, 3, 4)
 
 
 def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Check the return value of ``load(train)`` and convert the labels to ``int64``.
-
-    Args:
-        loaded: The return value.
-        train: The argument.
-        num_classes: Number of classes of the dataset.
-        mean: Mean of each channel.
-
-    Returns:
-        Images as ``uint8`` (number, channels, height, width), and labels.
-    """
+    """Check the images and labels that ``load(train)`` returned, and convert the labels to ``int64``."""
     call = f"load(train={train})"
     parts = tuple(loaded) if isinstance(loaded, tuple | list) else (loaded,)
     if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):

@@ -107,8 +107,7 @@ class TaskSequence(LightningDataModule, ABC):
 
     def label_names(self) -> Sequence[str] | None:
         """The class names in label order, if the data has any."""
-        names: Sequence[str] | None = getattr(self, "class_names", None)
-        return names
+        return getattr(self, "class_names", None)
 
     @property
     def clock(self) -> TaskClock:
@@ -165,14 +164,14 @@ class TaskSequence(LightningDataModule, ABC):
         """The test images of all tasks."""
         return self.evaluation_loader(self.num_tasks)
 
+    def predict_dataloader(self) -> TaskLoader:
+        """The test images of all tasks."""
+        return self.test_dataloader()
+
     def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
         """The test images of the first ``tasks_seen`` tasks."""
         assert self.test_set.tasks is not None
         return TaskLoader(self.test_set[self.test_set.tasks < tasks_seen], self.eval_batch_size)
-
-    def predict_dataloader(self) -> TaskLoader:
-        """The test images of all tasks."""
-        return self.test_dataloader()
 
     def data_record(self) -> DataRecord:
         """The fingerprint of the data loaded so far."""

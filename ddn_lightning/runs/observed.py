@@ -19,29 +19,17 @@ MOST_BYTES = 2**30  # limit for all arrays, unpacked; a run of a thousand classe
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Predictions and memory of a run; ``None`` for what was not observed.
+    """Predictions at the last evaluation and memory of a run; ``None`` for what was not observed."""
 
-    Args:
-        task_classes: Classes of each task (tasks, classes per task).
-        confusion: Test images by true class (rows) and predicted class, at the last evaluation.
-        probability: Mean predicted probabilities of each true class (rows), at the last evaluation.
-        composition: Samples of each class in memory after each task (tasks, classes); -1 for unfinished tasks.
-        soft_labels: Mean soft label of each class in memory (tasks, classes, classes); ``nan`` where unknown.
-        label_entropy: Mean entropy of the soft labels in nats (tasks); ``nan`` where unknown.
-        sample_images: Some raw images of the memory (samples, channels, height, width).
-        sample_labels: Their classes.
-        sample_soft_labels: Their soft labels (samples, classes).
-    """
-
-    task_classes: Tensor
-    confusion: Tensor | None = None
-    probability: Tensor | None = None
-    composition: Tensor | None = None
-    soft_labels: Tensor | None = None
-    label_entropy: Tensor | None = None
-    sample_images: Tensor | None = None
+    task_classes: Tensor  # (tasks, classes per task)
+    confusion: Tensor | None = None  # test images by true class (rows) and predicted class
+    probability: Tensor | None = None  # mean predicted probabilities of each true class (rows)
+    composition: Tensor | None = None  # samples in memory after each task (tasks, classes); -1 for unfinished tasks
+    soft_labels: Tensor | None = None  # mean soft label of each class in memory (tasks, classes, classes), or nan
+    label_entropy: Tensor | None = None  # mean entropy of the soft labels in nats (tasks), or nan
+    sample_images: Tensor | None = None  # some raw images of the memory (samples, channels, height, width)
     sample_labels: Tensor | None = None
-    sample_soft_labels: Tensor | None = None
+    sample_soft_labels: Tensor | None = None  # (samples, classes)
 
     @property
     def num_classes(self) -> int:

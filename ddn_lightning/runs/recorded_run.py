@@ -20,7 +20,7 @@ CONFIG_FILE = "config.yaml"
 CURVES_FILE = "metrics.csv"
 TASK_ENDS = "average_accuracy"  # a value that is logged at task ends only
 Parsed = TypeVar("Parsed")
-OPTIONAL = (CURVES_FILE, OBSERVATIONS_FILE)
+REQUIRED = {CONFIG_FILE: "not a run of ddn fit", RESULTS_FILE: "still training, or stopped before its end"}
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,8 @@ def _read(path: Path, parse: Callable[[bytes], Parsed], problems: list[str]) -> 
     try:
         return parse(read_regular(path))
     except FileNotFoundError:
-        reason = "still training, or stopped before its end" if path.name == RESULTS_FILE else "not a run of ddn fit"
-        if path.name not in OPTIONAL:
-            problems.append(f"has no {path.name}: {reason}")
+        if path.name in REQUIRED:
+            problems.append(f"has no {path.name}: {REQUIRED[path.name]}")
     except Exception as error:  # a damaged file raises many types of error
         reason = " ".join(str(error).split())[:200]
         problems.append(f"{path.name} cannot be read ({type(error).__name__}: {reason})")
