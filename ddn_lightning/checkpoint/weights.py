@@ -20,7 +20,7 @@ PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # whose states h
 def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
     """Raise unless a checkpoint's ``state_dict`` is finite and fits our own.
 
-    The accuracy matrices must fit only if ``is_fit``: an evaluation takes the checkpoint's. ``is_strict``: no other keys.
+    The accuracy matrices must fit only if ``is_fit``; an evaluation takes the checkpoint's. ``is_strict``: equal keys.
     """
     found = checks.mapping("state_dict", saved)
     if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # version 0.1 has no calibrated matrix
