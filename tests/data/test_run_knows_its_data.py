@@ -1,4 +1,4 @@
-"""A run goes on, is evaluated and counts as done only with the data that it was trained on."""
+"""A run is resumed, evaluated and counted as finished only with the data that it was trained on."""
 
 import json
 import shlex
@@ -79,7 +79,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES)
-def test_a_run_does_not_go_on_with_other_data(
+def test_a_run_does_not_resume_with_other_data(
     images: Path, change: Callable[[Path], None], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fit", *COMMAND, *STOPPED]) == 0
@@ -123,7 +123,7 @@ def test_moved_data_is_the_same_data(images: Path) -> None:
     assert main(["fit", *COMMAND, "--data.root", "elsewhere", "--ckpt_path", "last"]) == 0
 
 
-def test_results_say_which_data_it_was(images: Path) -> None:
+def test_results_record_the_data(images: Path) -> None:
     assert main(["fit", *COMMAND]) == 0
     data = json.loads(Path("runs/mine/results.json").read_text())["data"]
     assert data["class_names"] == ["a", "b", "c", "d"]
@@ -134,7 +134,7 @@ def test_results_say_which_data_it_was(images: Path) -> None:
     assert checkpoint["ddn_lightning"]["sequence"]["data"] == data
 
 
-def test_a_checkpoint_of_version_0_1_goes_on_with_a_note(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_of_version_0_1_resumes_with_a_note(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", *COMMAND, *STOPPED]) == 0
     checkpoint = torch.load("runs/mine/checkpoints/last.ckpt", weights_only=True)
     del checkpoint["ddn_lightning"]["sequence"]["data"], checkpoint["ddn_lightning"]["contents"]
@@ -173,7 +173,7 @@ trainer: {accelerator: cpu, devices: 1, log_every_n_steps: 1}
     return REPRODUCED
 
 
-def test_runs_of_one_dataset_do_not_pass_for_those_of_another(
+def test_finished_runs_on_other_data_do_not_count(
     plan: list[str], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*plan, "--data", "images", "--dry-run"]) == 0
