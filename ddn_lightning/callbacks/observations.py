@@ -52,7 +52,7 @@ class Observations(TaskCallback):
         if not method.stored_samples:
             return
         labels = method.stored_samples.labels.cpu()
-        self._count(labels, task)
+        self._record_row(task, composition=labels.bincount(minlength=method.num_classes))
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
@@ -74,26 +74,23 @@ class Observations(TaskCallback):
             _check(state_dict, self.observed.task_classes)
         self.observed = Observed(**state_dict)
 
-    def _count(self, labels: Tensor, task: int) -> None:
-        assert self.observed is not None
-        tasks, classes = len(self.observed.task_classes), self.observed.num_classes
-        composition = self.observed.composition
-        composition = torch.full((tasks, classes), -1) if composition is None else composition.clone()
-        composition[task] = labels.bincount(minlength=classes)
-        self._record(composition=composition)
-
     def _record_soft_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
-        assert self.observed is not None
-        tasks, classes = len(self.observed.task_classes), self.observed.num_classes
         labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)
-        hard = method.memory.labels.cpu()[slots]
-        is_class = torch.nn.functional.one_hot(hard, classes).float()
-        means, entropies = self.observed.soft_labels, self.observed.label_entropy
-        means = torch.full((tasks, classes, classes), torch.nan) if means is None else means.clone()
-        entropies = torch.full((tasks,), torch.nan) if entropies is None else entropies.clone()
-        means[task] = (is_class.T @ labels) / is_class.sum(dim=0)[:, None]
-        entropies[task] = torch.special.entr(labels).sum(dim=1).mean()
-        self._record(soft_labels=means, label_entropy=entropies, sample_soft_labels=labels[shown])
+        is_class = torch.nn.functional.one_hot(method.memory.labels.cpu()[slots], method.num_classes).float()
+        means = (is_class.T @ labels) / is_class.sum(dim=0)[:, None]  # nan for classes without samples
+        self._record_row(task, soft_labels=means, label_entropy=torch.special.entr(labels).sum(dim=1).mean())
+        self._record(sample_soft_labels=labels[shown])
+
+    def _record_row(self, task: int, **rows: Tensor) -> None:
+        """Set the rows of a task; those of unfinished tasks are nan, or -1 for integers."""
+        assert self.observed is not None
+        for name, row in rows.items():
+            before = getattr(self.observed, name)
+            shape = (len(self.observed.task_classes), *row.shape)
+            missing = torch.nan if row.is_floating_point() else -1
+            tensor = torch.full(shape, missing, dtype=row.dtype) if before is None else before.clone()
+            tensor[task] = row
+            self._record(**{name: tensor})
 
     def _record(self, **tensors: Tensor) -> None:
         assert self.observed is not None

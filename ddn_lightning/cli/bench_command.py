@@ -100,8 +100,7 @@ def as_markdown(report: Report) -> str:
         f"{workload['width']}, {workload['batch']} incoming images of {size} x {size} and as many of each draw from "
         f"memory, {workload['precision']}; the shortest of {report['rounds']} interleaved rounds."
     )
-    tables = [*_costs(report), _parts(report), _loops(report), _input(report), _start_up(report)]
-    return "\n\n".join([intro, *tables, *([_growth(report)] if "growth" in report else [])])
+    return "\n\n".join([intro, *_costs(report), *_loop_tables(report), *_other_tables(report)])
 
 
 def _costs(report: Report) -> list[str]:
@@ -115,31 +114,27 @@ def _costs(report: Report) -> list[str]:
     ]
 
 
-def _parts(report: Report) -> str:
+def _loop_tables(report: Report) -> list[str]:
     loop = report["loops"][OURS]["overhead_ms"]
     parts = {name: {**parts, "loop": loop} for name, parts in report["parts"].items()}
-    return _table(["mean ms of a step", *PARTS, "loop"], _rows(parts, dict.fromkeys([*PARTS, "loop"], ".1f")))
+    part_rows = _rows(parts, dict.fromkeys([*PARTS, "loop"], ".1f"))
+    loop_rows = _rows(report["loops"], {"ms": ".1f", "over_bare": ".2f", "overhead_ms": ".2f"})
+    return [
+        _table(["mean ms of a step", *PARTS, "loop"], part_rows),
+        _table(["loop around ER", "ms per step", "to bare Lightning", "ms beyond plain PyTorch"], loop_rows),
+    ]
 
 
-def _loops(report: Report) -> str:
-    rows = _rows(report["loops"], {"ms": ".1f", "over_bare": ".2f", "overhead_ms": ".2f"})
-    return _table(["loop around ER", "ms per step", "to bare Lightning", "ms beyond plain PyTorch"], rows)
-
-
-def _input(report: Report) -> str:
+def _other_tables(report: Report) -> list[str]:
     augment, memory = report["input"]["augment_us_per_image"], report["input"]["add_and_draw"]
     rows = [[f"augment, {name}", f"{us:.1f} per image", "-"] for name, us in augment.items()]
     rows += [[f"offer and draw a batch, {n}", f"{m['us']:.1f}", f"{m['er_steps']:.4f}"] for n, m in memory.items()]
-    return _table(["input", "µs", "in ER steps"], rows)
-
-
-def _start_up(report: Report) -> str:
-    return _table(["start-up", "s"], [[f"`{name}`", f"{value:.2f}"] for name, value in report["start_up"].items()])
-
-
-def _growth(report: Report) -> str:
-    rows = [[g["axis"], f"{g['value']:,}", f"{g['er_ms']:.1f}", f"{g['ddn_ms']:.1f}"] for g in report["growth"]]
-    return _table(["what grows", "to", "ER, ms", "ER + DDN, ms"], rows)
+    start_up = [[f"`{name}`", f"{value:.2f}"] for name, value in report["start_up"].items()]
+    tables = [_table(["input", "µs", "in ER steps"], rows), _table(["start-up", "s"], start_up)]
+    if "growth" in report:
+        rows = [[g["axis"], f"{g['value']:,}", f"{g['er_ms']:.1f}", f"{g['ddn_ms']:.1f}"] for g in report["growth"]]
+        tables.append(_table(["what grows", "to", "ER, ms", "ER + DDN, ms"], rows))
+    return tables
 
 
 def _rows(numbers: Mapping[str, Mapping[str, float | None]], formats: Mapping[str, str]) -> list[list[str]]:

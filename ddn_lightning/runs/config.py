@@ -13,15 +13,8 @@ MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 100_000  # with aliases expanded
 MOST_NESTED = 100  # with aliases expanded
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster
-COMPARED = ("model", "data", "seed_everything")
-COMPARED_OF_TRAINER = (
-    "precision",
-    "limit_train_batches",
-    "limit_val_batches",
-    "overfit_batches",
-    "devices",
-    "num_nodes",
-)
+COMPARED = {"model", "data", "seed_everything", "trainer.precision", "trainer.devices", "trainer.num_nodes"}
+COMPARED |= {"trainer.limit_train_batches", "trainer.limit_val_batches", "trainer.overfit_batches"}
 RESTORED = ("seed_everything",)  # the checkpoint contains the random streams
 
 
@@ -108,7 +101,7 @@ def changes(before: str, now: str) -> list[str]:
     lines = []
     for key in sorted(old.keys() | new.keys()):
         then, given = old.get(key), new.get(key)
-        if then == given or not _is_compared(key):
+        if then == given or not COMPARED & {key, key.partition(".")[0]}:
             continue
         if key in RESTORED:
             lines.append(f"{key} stays {then}, the checkpoint's ({given} given)")
@@ -116,11 +109,6 @@ def changes(before: str, now: str) -> list[str]:
             name = key.replace(".init_args", "")
             lines.append(f"{name} is {given} from now on, as given ({then} in the checkpoint)")
     return lines
-
-
-def _is_compared(key: str) -> bool:
-    group, _, name = key.partition(".")
-    return group in COMPARED or (group == "trainer" and name in COMPARED_OF_TRAINER)
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

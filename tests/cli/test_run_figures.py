@@ -23,11 +23,21 @@ FOLDER = Path("run")
 MakeTrainer = Callable[..., Trainer]
 
 
-class Board(DummyLogger, TensorBoardLogger):
+class Silent(DummyLogger):
+    """Logs nothing."""
+
+    log_dir = "."
+
+    def _nothing(self, *_: Any) -> None:
+        pass
+
+    log_graph = save = finalize = _nothing
+
+
+class Board(Silent, TensorBoardLogger):
     """Stands in for TensorBoard, which may not be installed."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.images: dict[str, tuple[tuple[int, ...], int]] = {}
 
     @property
@@ -39,11 +49,10 @@ class Board(DummyLogger, TensorBoardLogger):
         self.images[name] = (pixels.shape, step)
 
 
-class Weights(DummyLogger, WandbLogger):
+class Weights(Silent, WandbLogger):
     """Stands in for W&B, which may not be installed."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.images: dict[str, list[Any]] = {}
 
     def log_image(self, key: str, images: list[Any], step: int | None = None, **_: Any) -> None:
@@ -60,11 +69,12 @@ def run(make_trainer: MakeTrainer, figures: RunFigures, **arguments: Any) -> Obs
 
 def test_loggers_that_show_images_get_every_figure(make_trainer: MakeTrainer, drawn: None) -> None:
     board, weights = Board(), Weights()
-    run(make_trainer, RunFigures(FOLDER), logger=[board, weights])
+    run(make_trainer, RunFigures(FOLDER), logger=[board, weights], log_every_n_steps=1)
     paths = sorted((FOLDER / "figures").glob("*.png"))
     assert {"accuracy_matrix", "task_accuracy", "confusion"} <= {path.stem for path in paths}
     for path in paths:
-        width, height = Image.open(path).size
+        with Image.open(path) as image:
+            width, height = image.size
         assert board.images[f"figures/{path.stem}"] == ((height, width, 3), 12)
         assert weights.images[f"figures/{path.stem}"] == [str(path)]
     assert len(board.images) == len(weights.images) == len(paths)
