@@ -25,7 +25,7 @@ def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_st
     found = checks.mapping("state_dict", saved)
     if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # version 0.1 has no calibrated matrix
         missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
-        _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
+        _misfit(f"missing: {', '.join(missing[:5]) or 'nothing'}; unexpected: {', '.join(unknown[:5]) or 'nothing'}")
     for name, weight in own.items():
         if name in found and isinstance(weight, Tensor) and (is_fit or name not in MATRICES):
             _check_weight(name, found[name], weight)

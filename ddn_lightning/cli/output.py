@@ -62,7 +62,7 @@ def write_output(output: str, text: str) -> None:
                 file.write(content)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise ConfigurationError(f"output must be a pipe that somebody reads from, got {output}") from error
+            raise ConfigurationError(f"output must be a pipe with a reader, got {output}") from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             raise ConfigurationError(f"output must be a file that can be written, got {output}: {error}") from error
         raise

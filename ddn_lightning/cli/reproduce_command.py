@@ -105,7 +105,7 @@ def _check_places(runs: Path, output: str | None) -> None:
     try:
         runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"runs must be a folder that can be made, got {runs}: {error}") from error
+        raise ConfigurationError(f"runs must be a folder that can be created, got {runs}: {error}") from error
     check_output(output or STANDARD_OUTPUT)
 
 

@@ -36,7 +36,7 @@ def tree_classes(root: str) -> list[str]:
     """Class names of a ``train|test/<class>/`` tree in alphabetical order, the order of the labels."""
     root = full_path(root)
     if not os.path.isdir(root):
-        raise ConfigurationError(f"root must be a folder with train/<class>/ and test/<class>/, got {root}: not there")
+        raise ConfigurationError(f"root must contain train/<class>/ and test/<class>/, got {root}: it does not exist")
     train, test = (_class_folders(os.path.join(root, split)) for split in ("train", "test"))
     for here, there, missing in (("train", "test", train - test), ("test", "train", test - train)):
         if missing:
@@ -101,7 +101,7 @@ def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEn
 
 def _class_folders(folder: str) -> set[str]:
     if not os.path.isdir(folder):
-        raise ConfigurationError(f"expected the folder {folder} with a sub-folder for each class: it is not there")
+        raise ConfigurationError(f"expected the folder {folder} with a sub-folder for each class: it does not exist")
     with os.scandir(folder) as entries:
         classes = {entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
     if not classes:

@@ -74,7 +74,7 @@ class _SplitCIFAR(TaskSequence):
         strange = sorted(set(found) - set(self.class_names))
         raise ConfigurationError(
             f"{self.root} must have a folder for each of the {self.num_classes} classes of {type(self).__name__}, "
-            f"named as there ({', '.join(self.class_names[:3])}, ...) or by number, but has {len(found)}, among them "
+            f"named by class ({', '.join(self.class_names[:3])}, ...) or by number, but has {len(found)}, among them "
             f"{strange[:3]}: use SplitImageFolder for another dataset"
         )
 

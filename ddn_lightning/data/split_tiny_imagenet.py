@@ -89,7 +89,7 @@ class SplitTinyImageNet(TaskSequence):
     def _files(self, split: str) -> list[ImageFile]:
         if not os.path.isdir(self.folder):
             raise ConfigurationError(
-                f"expected Tiny ImageNet in {self.folder}: it is not there. Set download=True, or put the official "
+                f"expected Tiny ImageNet in {self.folder}: it does not exist. Set download=True, or put the official "
                 f"{FOLDER}.zip into {self.root}"
             )
         classes = self.label_names()

@@ -38,8 +38,8 @@ def _check_room(buffer_size: int, shape: Sequence[int], device: torch.device) ->
         torch.empty(number, dtype=torch.uint8, device=device)
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ConfigurationError(
-            f"buffer_size must be a number of images that there is room for, got {buffer_size}: with {tuple(shape)} "
-            f"bytes each they take {number / 2**30:,.0f} GiB"
+            f"buffer_size must fit into memory, got {buffer_size}: images of {tuple(shape)} bytes take "
+            f"{number / 2**30:,.0f} GiB"
         ) from error
 
 

@@ -45,7 +45,7 @@ class RunFolder:
         try:
             runs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"runs must be a folder that can be made, got {runs}: {error}") from error
+            raise ConfigurationError(f"runs must be a folder that can be created, got {runs}: {error}") from error
         path = runs / (name or default_name)
         number = 1
         while not (is_new := _make(path)):
@@ -58,8 +58,8 @@ class RunFolder:
                 return cls(path, is_new=True).locked().emptied()
             else:
                 raise ConfigurationError(
-                    f"name must be new, but {path} exists already: choose another one, delete the folder, or go on "
-                    "from its last checkpoint by --ckpt_path last"
+                    f"name must be new, but {path} exists already: choose another one, delete the folder, or resume "
+                    "from its last checkpoint with --ckpt_path last"
                 )
         return cls(path, is_new).locked()
 
@@ -96,7 +96,7 @@ def _make(path: Path) -> bool:
             raise ConfigurationError(f"{path} must be a folder, but it is a file") from None
         return False
     except OSError as error:
-        raise ConfigurationError(f"name must give a folder that can be made, got {path}: {error}") from error
+        raise ConfigurationError(f"name must give a folder that can be created, got {path}: {error}") from error
     return True
 
 

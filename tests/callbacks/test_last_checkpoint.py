@@ -214,7 +214,7 @@ def fill_the_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
-@pytest.mark.parametrize(("step", "message"), [(6, "the one before is intact"), (0, "there is none yet")])
+@pytest.mark.parametrize(("step", "message"), [(6, "the previous one is intact"), (0, "there is none yet")])
 def test_a_full_disk_leaves_the_previous_checkpoint_intact(
     fit: Callable[..., ReplayMethod], step: int, message: str
 ) -> None:

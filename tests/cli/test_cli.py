@@ -128,7 +128,7 @@ def test_runs_must_be_a_folder(dangling: bool, capsys: pytest.CaptureFixture[str
     else:
         Path("elsewhere").write_text("a file")
     assert fit("--runs", "elsewhere") == 2
-    assert "runs must be a folder that can be made, got elsewhere" in capsys.readouterr().err
+    assert "runs must be a folder that can be created, got elsewhere" in capsys.readouterr().err
 
 
 def test_a_resumed_run_adds_to_the_time_spent() -> None:
@@ -236,7 +236,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, 'last' or 'auto', got nowhere.ckpt"),
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
         (["--data", "SplitTinyImageNet", "--data.root", "nowhere"], "expected Tiny ImageNet in"),
-        (["--data", "SplitImageFolder", "--data.root", "nowhere"], "nowhere: not there"),
+        (["--data", "SplitImageFolder", "--data.root", "nowhere"], "nowhere: it does not exist"),
         (["--model.backbone", "ResNet18"], "of shape (1, 8, 8), but ResNet18 does not"),
         (["--model.backbone.width", "0"], "width must be positive, got 0"),
         (["--data.evaluate_every_n_epochs", "0"], "evaluate_every_n_epochs must be positive, got 0"),
@@ -404,7 +404,7 @@ def test_invalid_run_names_and_folders_are_refused(capsys: pytest.CaptureFixture
     Path("runs").mkdir()
     Path("runs/file").write_text("")
     for name in ("file/below", "x" * 300):
-        assert f"name must give a folder that can be made, got runs/{name}" in bad("--name", name, capsys=capsys)
+        assert f"name must give a folder that can be created, got runs/{name}" in bad("--name", name, capsys=capsys)
     assert "runs/file must be a folder, but it is a file" in bad("--name", "file", capsys=capsys)
     assert "save_every_n_minutes" in bad("--name", "mine", "--save_every_n_minutes=-1", capsys=capsys)
     assert fit("--name", "[a] b/c", *STOPPED) == fit("--name", "[a] b/c", "--ckpt_path", "last") == 0

@@ -72,7 +72,7 @@ def child(arguments: list[str], **environment: str) -> subprocess.CompletedProce
         (["--seed_everything", "-1"], "seed_everything must be between 0 and 4294967295, got -1"),
         (["--seed_everything", "1" + "0" * 23], "seed_everything must be between 0 and 4294967295, got 1000000"),
         (["--trainer.devices", "-3"], "trainer.devices must be a positive number, or -1 for all, got -3"),
-        (["--model.buffer_size", "1000000000000"], "buffer_size must be a number of images that there is room for"),
+        (["--model.buffer_size", "1000000000000"], "buffer_size must fit into memory"),
         (
             ["--model.backbone=ResNet18", *["--model.backbone.in_channels=1", "--data.batch_size=1"]],
             "batch_size = 1 leaves a batch of one image",

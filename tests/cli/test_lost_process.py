@@ -54,7 +54,7 @@ def test_a_killed_fork_is_reported_in_one_line(
 def test_a_user_error_in_a_forked_rank_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TWO, "--trainer.strategy=ddp_fork", "--model.buffer_size=1000000000000"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: buffer_size must be a number of images that there is room for")
+    assert line.startswith("error: buffer_size must fit into memory")
     assert not Path("runs/two").exists()
 
 

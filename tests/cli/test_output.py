@@ -37,7 +37,7 @@ def test_a_device_is_written_to() -> None:
 
 def test_a_pipe_is_written_to_if_it_has_a_reader() -> None:
     os.mkfifo("pipe")
-    with pytest.raises(ConfigurationError, match="output must be a pipe that somebody reads from, got pipe"):
+    with pytest.raises(ConfigurationError, match="output must be a pipe with a reader, got pipe"):
         write_output("pipe", "text")
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
     write_output("pipe", "text")

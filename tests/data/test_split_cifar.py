@@ -173,7 +173,7 @@ def test_folders_named_by_number_are_in_the_order_of_the_numbers(
 
 def test_folders_with_unknown_class_names_are_refused(tmp_path: Path) -> None:
     write_tree(tmp_path, ["plane", "car", *SplitCIFAR10.class_names[2:]])
-    with pytest.raises(ConfigurationError, match=r"named as there \(airplane, .* among them \['car', 'plane'\]"):
+    with pytest.raises(ConfigurationError, match=r"named by class \(airplane, .* among them \['car', 'plane'\]"):
         SplitCIFAR10(str(tmp_path)).prepare_data()
 
 

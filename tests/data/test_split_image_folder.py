@@ -190,7 +190,7 @@ def test_invalid_arguments_are_refused(tree: Path, arguments: dict[str, Any], me
 
 
 def test_a_missing_root_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=f"{tmp_path}/nowhere: not there"):
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/nowhere: it does not exist"):
         SplitImageFolder(str(tmp_path / "nowhere"))
 
 

@@ -168,7 +168,9 @@ def test_a_failed_download_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
 def test_missing_files_are_reported_with_a_remedy(tmp_path: Path, call: str) -> None:
     data = make(tmp_path)
 
-    with pytest.raises(ConfigurationError, match=f"{tmp_path}/{FOLDER}: it is not there.*download=True.*{FOLDER}.zip"):
+    with pytest.raises(
+        ConfigurationError, match=f"{tmp_path}/{FOLDER}: it does not exist.*download=True.*{FOLDER}.zip"
+    ):
         data.prepare_data() if call == "prepare_data" else data.load(train=True)
 
 
