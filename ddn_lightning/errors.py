@@ -1,75 +1,71 @@
-"""Mistakes of the user, told apart from mistakes of ours."""
+"""Errors that the user can act on, and checks of numeric arguments."""
 
 import math
 import re
+from collections.abc import Callable, Mapping
 
-LARGEST = 1e30  # of an option; single precision ends at 3e38
+LARGEST = 1e30  # largest value of an option; single precision ends at 3e38
 
 
 class ConfigurationError(ValueError):
-    """What was asked for cannot be done: the message names the value and what was expected.
+    """The user asked for something that cannot be done: the message names the value and what was expected.
 
-    The command line shows it without a traceback and exits with code 2.
+    The command line prints it without a traceback and exits with code 2.
     """
 
 
 class SavingError(OSError):
-    """Something could not be saved, for want of space perhaps; whatever was saved before is still there."""
+    """A file could not be saved, for example on a full disk; files saved earlier are intact."""
 
 
 class DivergenceError(ArithmeticError):
-    """A loss or a weight is not finite: the message names the task, the step, and what to lower.
+    """A loss or a weight is not finite: the message names the task, the step, and the option to lower.
 
-    The command line shows it without a traceback and exits with code 3. The last checkpoint is from before.
+    The command line prints it without a traceback and exits with code 3. The last checkpoint precedes the divergence.
     """
 
     @classmethod
-    def told_by(cls, traceback: str) -> "DivergenceError | None":
-        """The one that another process ended by, if its traceback ends so."""
+    def from_traceback(cls, traceback: str) -> "DivergenceError | None":
+        """The error that ended another process, if its traceback names one."""
         found = re.search(rf"^{cls.__module__}\.{cls.__name__}: (.+)$", traceback, re.MULTILINE)
         return None if found is None else cls(found[1])
 
 
 def check_positive(**values: float) -> None:
-    """Raise unless every value is above zero and finite.
+    """Raise unless every value is positive and finite.
 
     >>> check_positive(batch_size=32, lr=0.03)
     >>> check_positive(buffer_size=-5)
     Traceback (most recent call last):
     ddn_lightning.errors.ConfigurationError: buffer_size must be positive, got -5
     """
-    for name, value in values.items():
-        if not value > 0:
-            raise ConfigurationError(f"{name} must be positive, got {value}")
+    _check(values, lambda value: value > 0, "positive")
     check_finite(**values)
 
 
 def check_not_negative(**values: float) -> None:
-    """Raise unless every value is zero or above, and finite."""
-    for name, value in values.items():
-        if not value >= 0:
-            raise ConfigurationError(f"{name} must be zero or positive, got {value}")
+    """Raise unless every value is zero or positive, and finite."""
+    _check(values, lambda value: value >= 0, "zero or positive")
     check_finite(**values)
 
 
 def check_fraction(**values: float) -> None:
-    """Raise unless every value is between 0 and 1, both included."""
-    for name, value in values.items():
-        if not 0 <= value <= 1:
-            raise ConfigurationError(f"{name} must be between 0 and 1, got {value}")
+    """Raise unless every value is in [0, 1]."""
+    _check(values, lambda value: 0 <= value <= 1, "between 0 and 1")
 
 
 def check_momentum(**values: float) -> None:
-    """Raise unless every value is zero or above and below 1: from 1 on, a step never dies away."""
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ConfigurationError(f"{name} must be zero or above and below 1, got {value}")
+    """Raise unless every value is in [0, 1): with a momentum of 1 or more, a step never decays."""
+    _check(values, lambda value: 0 <= value < 1, "zero or above and below 1")
 
 
 def check_finite(**values: float) -> None:
-    """Raise if any value is infinite, not a number, or so large that computing with it gives such."""
+    """Raise if any value is infinite, nan, or large enough to overflow in computations."""
+    _check(values, math.isfinite, "finite")
+    _check(values, lambda value: abs(value) <= LARGEST, f"at most {LARGEST:g}")
+
+
+def _check(values: Mapping[str, float], is_valid: Callable[[float], bool], expected: str) -> None:
     for name, value in values.items():
-        if not math.isfinite(value):
-            raise ConfigurationError(f"{name} must be finite, got {value}")
-        if abs(value) > LARGEST:
-            raise ConfigurationError(f"{name} must be at most {LARGEST:g}, got {value}")
+        if not is_valid(value):
+            raise ConfigurationError(f"{name} must be {expected}, got {value}")

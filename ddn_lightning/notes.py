@@ -1,4 +1,4 @@
-"""What a user should know although nothing is wrong: one line on the standard error stream."""
+"""Notes to the user: one line on stderr, printed by the first rank."""
 
 import sys
 from functools import cache
@@ -7,12 +7,12 @@ from lightning.pytorch.utilities import rank_zero_only
 
 
 def note(text: str) -> None:
-    """Say something, on the first rank only."""
+    """Print a note."""
     if getattr(rank_zero_only, "rank", 0) == 0:
         print(f"note: {text}", file=sys.stderr)
 
 
 @cache
 def note_once(text: str) -> None:
-    """Say something that is found out several times in a run, such as for every stage."""
+    """Print a note once per process, however often its cause occurs."""
     note(text)

@@ -1,4 +1,4 @@
-"""Numbers that cannot be meant are refused before anything is built with them."""
+"""Invalid numbers are refused before anything is built with them."""
 
 import inspect
 import math
@@ -30,7 +30,7 @@ def construct(built: Callable[..., Any], **arguments: float) -> None:
 
 
 @pytest.mark.parametrize("built", [*METHODS, *DISTILLERS, LowRankMemory, LastCheckpoint])
-def test_no_argument_takes_what_is_not_finite(built: type) -> None:
+def test_every_float_argument_must_be_finite(built: type) -> None:
     set_by_itself = ("replay_weight", "old_memory_weight") if built is ControlledER else ()
     for name in float_arguments(built):
         for value in (math.inf, -math.inf, math.nan) if name not in set_by_itself else ():
@@ -63,7 +63,7 @@ def test_a_learning_rate_that_can_only_grow_is_refused(arguments: dict[str, Any]
 @pytest.mark.parametrize(
     ("mean", "std"), [(math.inf, 1.0), (math.nan, 1.0), (0.5, math.inf), (0.5, math.nan), (0.5, 0)]
 )
-def test_statistics_that_images_cannot_be_normalised_by_are_refused(mean: float, std: float) -> None:
+def test_mean_and_std_must_be_finite_and_std_positive(mean: float, std: float) -> None:
     with pytest.raises(ConfigurationError, match="(mean|std) must be"):
         ImageTransform((0.5, mean), (1.0, std))
 
@@ -77,5 +77,5 @@ def test_statistics_that_images_cannot_be_normalised_by_are_refused(mean: float,
 
 def test_a_divergence_is_read_from_the_traceback_of_another_process() -> None:
     traceback = "Traceback:\n  File x\nddn_lightning.errors.DivergenceError: loss became nan\n"
-    assert str(DivergenceError.told_by(traceback)) == "loss became nan"
-    assert DivergenceError.told_by("ValueError: DivergenceError") is None
+    assert str(DivergenceError.from_traceback(traceback)) == "loss became nan"
+    assert DivergenceError.from_traceback("ValueError: DivergenceError") is None

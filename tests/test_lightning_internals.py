@@ -36,7 +36,7 @@ class Asks(ER):
         return outputs
 
 
-def test_a_fit_answers_what_is_asked_of_it() -> None:
+def test_the_internals_of_a_running_fit_are_found() -> None:
     method = Asks(small_net(), num_classes=6, buffer_size=6)
     assert not internals.has_trainer(method)
     trainer = quiet_trainer(log_every_n_steps=3)
@@ -88,7 +88,7 @@ def test_a_fit_names_the_checkpoint_that_it_was_given() -> None:
         (_CurveWriter, ExperimentWriter, "_rewrite_with_new_header"),
     ],
 )
-def test_what_is_overridden_is_called_by_lightning(ours: type, lightnings: type, name: str) -> None:
+def test_lightning_calls_the_methods_that_are_overridden(ours: type, lightnings: type, name: str) -> None:
     assert name in vars(ours)
     callers = [function for base in lightnings.mro()[:-1] for function in vars(base).values()]
     assert any(name in inspect.getsource(f) for f in callers if inspect.isfunction(f) and f.__name__ != name)

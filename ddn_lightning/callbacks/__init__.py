@@ -1,4 +1,4 @@
-"""Callbacks watch, store and measure; they never enter the loss."""
+"""Callbacks that store, measure and save; none of them changes the loss."""
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting

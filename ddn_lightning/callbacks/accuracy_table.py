@@ -1,4 +1,4 @@
-"""The accuracy matrix as tables that fit the screen."""
+"""The accuracy matrix as tables that fit the terminal."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,28 +21,22 @@ class _Row:
 
 
 def accuracy_tables(matrix: Tensor, summary: Summary, title: str, width: int) -> list[Table]:
-    """A row per task learned and measured, a column per task, ACC and FM so far on the right; nothing is cut.
+    """A row per evaluated task, a column per task, and ACC and FM so far on the right.
 
-    Where the width does not suffice, there is less around the numbers, then a digit less, and then the columns go on in
-    a further table below.
-
-    Args:
-        matrix: The accuracy matrix, ``nan`` where nothing was measured.
-        summary: ACC and FM of the matrix up to a stage.
-        title: What stands above.
-        width: Characters in a line.
+    If ``width``, in characters, is too small, the borders go first, then one digit; then the columns continue in
+    another table.
     """
     rows = _rows(matrix, summary)
     if not rows:
         return []
     tasks = range(max(task + 1 for row in rows for task, value in enumerate(row.accuracies) if value == value))
-    tables = [_wide(rows, tasks, title)]
+    tables = [_table(Table(title=title), "task ", rows, tasks, 2)]
     number = 1
     while not _fit(tables, width) and number <= len(tasks):
         per_table = -(-len(tasks) // number)
         parts = [tasks[start : start + per_table] for start in range(0, len(tasks), per_table)]
         for digits in (2, 1):
-            tables = [_narrow(rows, part, digits, title, part[-1] == tasks[-1]) for part in parts]
+            tables = [_narrow(rows, part, digits, title, is_last=part is parts[-1]) for part in parts]
             if _fit(tables, width):
                 break
         number += 1
@@ -58,34 +52,23 @@ def _rows(matrix: Tensor, summary: Summary) -> list[_Row]:
     return rows
 
 
-def _wide(rows: Sequence[_Row], tasks: range, title: str) -> Table:
-    table = Table(title=title)
-    table.add_column("learned")
-    for name in (*(f"task {task + 1}" for task in tasks), *SO_FAR):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(f"task {row.stage}", *_cells(row, tasks, 2), *_bold(row.so_far, 2))
-    return table
-
-
 def _narrow(rows: Sequence[_Row], tasks: range, digits: int, title: str, is_last: bool) -> Table:
     table = Table(title=title if tasks[0] == 0 else None, box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    for name in ("learned", *(str(task + 1) for task in tasks), *(SO_FAR if is_last else ())):
+    return _table(table, "", rows, tasks, digits, is_last)
+
+
+def _table(table: Table, prefix: str, rows: Sequence[_Row], tasks: range, digits: int, is_last: bool = True) -> Table:
+    """Fill a table; the last one also has the columns ACC and FM."""
+    table.add_column("learned", justify="left" if prefix else "right", no_wrap=not prefix)
+    for name in (*(f"{prefix}{task + 1}" for task in tasks), *(SO_FAR if is_last else ())):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        cells = _cells(row, tasks, digits)
+        values = [row.accuracies[task] for task in tasks]
+        cells = ["" if value != value else f"{value:.{digits}f}" for value in values]
+        so_far = [f"[bold]{value:.{digits}f}[/bold]" for value in row.so_far] if is_last else []
         if any(cells) or is_last:
-            table.add_row(str(row.stage), *cells, *(_bold(row.so_far, digits) if is_last else ()))
+            table.add_row(f"{prefix}{row.stage}", *cells, *so_far)
     return table
-
-
-def _cells(row: _Row, tasks: range, digits: int) -> list[str]:
-    values = [row.accuracies[task] for task in tasks]
-    return ["" if value != value else f"{value:.{digits}f}" for value in values]
-
-
-def _bold(values: Sequence[float], digits: int) -> list[str]:
-    return [f"[bold]{value:.{digits}f}[/bold]" for value in values]
 
 
 def _fit(tables: Sequence[Table], width: int) -> bool:

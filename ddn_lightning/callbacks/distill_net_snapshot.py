@@ -1,4 +1,4 @@
-"""Keeps the hypernetwork as it was at the end of the task before."""
+"""Takes the snapshot G_old at each task's end."""
 
 from lightning.pytorch import Trainer
 
@@ -7,12 +7,12 @@ from ddn_lightning.learner import Learner
 
 
 class DistillNetSnapshot(TaskCallback):
-    """Tells the distiller that a task has ended: Data-Distill-Net then takes its snapshot, G_old <- G.
+    """Calls the distiller's ``snapshot`` at each task's end: Data-Distill-Net then sets G_old <- G.
 
-    Other callbacks have looked at the task's end by then, at the labels that it was trained with.
+    It runs after the ``on_task_end`` of all callbacks, which still see the labels that the task was trained with.
     """
 
     def after_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
-        """Take it."""
+        """Take the snapshot."""
         if method.distiller is not None:
             method.distiller.snapshot()

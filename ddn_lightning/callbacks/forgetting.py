@@ -1,6 +1,5 @@
-"""Measures what was forgotten: fills the accuracy matrix at each task's end."""
+"""Measures forgetting: fills the accuracy matrix at each task's end."""
 
-import sys
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -19,6 +18,7 @@ from ddn_lightning.lightning_internals import batches_logged
 from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES, AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.metrics.prediction_table import PredictionTable
+from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
@@ -28,23 +28,22 @@ Statistics = Literal["running", "memory", "both"]
 class Forgetting(TaskCallback):
     """Writes one row of the accuracy matrix per task and logs ACC, FM, BWT, AAA and the accuracy of each task.
 
-    A row is measured on the test split of the tasks seen, after the task's last batch, and stored in the method's
-    buffers ``accuracy_matrix`` and ``task_il_matrix`` on all ranks: there it survives a resume, and comes back from
-    forked processes. Evaluations within a task are logged but not stored. Other callbacks learn of each row, and of
-    what was predicted, by :meth:`TaskCallback.on_task_measured`.
+    A row is measured on the test split of the tasks seen, after the task's last batch, and stored on all ranks in the
+    method's buffers ``accuracy_matrix`` and ``task_il_matrix``, which survive a resume and return from forked
+    processes. Evaluations within a task are logged but not stored. Other callbacks receive each row's predictions in
+    :meth:`TaskCallback.on_task_measured`.
 
-    BatchNorm predicts with running statistics, those of the last few batches, unless ``statistics`` says otherwise.
-    Training is the same in any case, bit for bit.
+    By default BatchNorm predicts with its running statistics. ``statistics`` never changes the training.
 
     Args:
         over: See :func:`~ddn_lightning.metrics.functional.forgetting`.
         reference: See :func:`~ddn_lightning.metrics.functional.forgetting`.
-        statistics: BatchNorm statistics to evaluate with: ``running``, as they are; ``memory``, calibrated, by a
-            forward pass over the stored samples before each evaluation; or ``both``, which predicts each test batch
-            twice and stores what it measures with calibrated ones in ``calibrated_accuracy_matrix``. With ``memory``
-            and ``both`` a trained or loaded method has the calibrated ones.
-        class_balanced: Whether all classes count alike in calibrated statistics, however many samples are stored.
-        calibration_batch_size: Stored samples per forward pass at most.
+        statistics: BatchNorm statistics of the evaluation: ``running``; ``memory``, calibrated by a forward pass over
+            the stored samples before each evaluation; or ``both``, which predicts each test batch twice and stores the
+            calibrated accuracies in ``calibrated_accuracy_matrix``. With ``memory`` and ``both`` a trained or loaded
+            method keeps the calibrated statistics.
+        class_balanced: Whether all classes have equal weight in calibrated statistics, however many samples each has.
+        calibration_batch_size: Maximum number of stored samples per forward pass.
 
     Example:
         >>> as_avalanche = Forgetting(reference="first")  # for Trainer(callbacks=[...]); there is one by default
@@ -69,60 +68,53 @@ class Forgetting(TaskCallback):
         self.statistics: Statistics = statistics
         self.class_balanced = class_balanced
         self.calibration_batch_size = calibration_batch_size
-        self._statistics_before: Statistics = statistics  # in the checkpoint that training goes on from
-        self._calibrated: Buffers = {}  # to predict with a second time
-        self._in_place = ExitStack()  # whose closing brings back the statistics from before an evaluation
+        self._restored_statistics: Statistics = statistics  # the option in the checkpoint
+        self._calibrated: Buffers = {}  # for the second prediction
+        self._evaluation = ExitStack()  # closing it restores the running statistics
 
     @classmethod
     def of(cls, trainer: Trainer) -> "Forgetting":
-        """The one that a Trainer has."""
+        """The Trainer's callback of this class."""
         return next(c for c in trainer.callbacks if isinstance(c, cls))  # type: ignore[attr-defined]
 
     def summary(self, matrix: Tensor) -> dict[str, Tensor]:
-        """ACC, FM, BWT and AAA so far, by the definition of this callback."""
+        """ACC, FM, BWT and AAA of a matrix, with this callback's definition of forgetting."""
         return summary(matrix, self.over, self.reference)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Nothing is evaluated yet. A checkpoint, which is restored after this, knows better."""
+        """Reset; a checkpoint is restored after this."""
         if stage == "fit":
-            self._statistics_before = self.statistics
+            self._restored_statistics = self.statistics
 
     def on_fit_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        """Say what may be expected of calibration and will not be."""
-        self._note_obstacle(trainer, pl_module)
-        if self._statistics_before != self.statistics and trainer.is_global_zero:
-            print(
-                f"note: statistics is {self.statistics} from now on, {self._statistics_before} in the checkpoint: the "
-                "tasks before were measured otherwise",
-                file=sys.stderr,
+        """Note that calibration is impossible, or differs from the checkpoint."""
+        self._note_obstacle(pl_module)
+        if self._restored_statistics != self.statistics:
+            note(
+                f"statistics is {self.statistics} from now on, {self._restored_statistics} in the checkpoint: earlier "
+                "tasks were measured with the latter"
             )
 
     def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        """Count from zero."""
+        """Reset the metrics and set up the BatchNorm statistics."""
         self.stage = max(pl_module.task, 0)
         self.metric = AccuracyMatrix(pl_module.sequence.task_classes).to(pl_module.device)
         self.predictions = PredictionTable(pl_module.num_classes).to(pl_module.device)
         self._calibrated = {}
-        self._in_place.close()  # an evaluation that was broken off
+        self._evaluation.close()  # in case the last evaluation was interrupted
         if trainer.state.fn != "fit":
-            self._note_obstacle(trainer, pl_module)
+            self._note_obstacle(pl_module)
         if self.statistics == "memory" and pl_module.running_buffers is None:
-            self._in_place.enter_context(pl_module.calibrated(self.calibrated_buffers(pl_module)))
+            self._evaluation.enter_context(pl_module.calibrated(self.calibrated_buffers(pl_module)))
         elif self.statistics == "both":
-            trained = self._in_place.enter_context(pl_module.uncalibrated())
+            trained = self._evaluation.enter_context(pl_module.uncalibrated())
             self._calibrated = trained or self.calibrated_buffers(pl_module)
             self.calibrated_metric = AccuracyMatrix(pl_module.sequence.task_classes).to(pl_module.device)
 
     def on_validation_batch_end(  # type: ignore[override]
-        self,
-        trainer: Trainer,
-        pl_module: Learner,
-        outputs: Tensor,
-        batch: Samples,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: Learner, outputs: Tensor, batch: Samples, batch_idx: int, *_: object
     ) -> None:
-        """Count a batch; where both are asked for, predict it with calibrated statistics too."""
+        """Update the metrics; with ``both``, predict the batch again with calibrated statistics."""
         assert batch.tasks is not None
         tasks = moved(batch.tasks, outputs.device)
         self.metric.update(self.stage, outputs, batch.labels, tasks)
@@ -134,7 +126,7 @@ class Forgetting(TaskCallback):
             self.calibrated_metric.update(self.stage, outputs, batch.labels, tasks)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        """Log the accuracies, and store the row at a task's end. The sanity check counts for nothing."""
+        """Log the accuracies, and store the row at a task's end; skip the sanity check."""
         if trainer.sanity_checking:
             return
         values = self._row("val")
@@ -145,13 +137,10 @@ class Forgetting(TaskCallback):
         pl_module.log_dict(values, sync_dist=True)
 
     def on_validation_end(self, *_: object) -> None:
-        """Training goes on with its own statistics."""
-        self._in_place.close()
+        """Restore the running statistics."""
+        self._evaluation.close()
 
-    def on_exception(self, *_: object) -> None:
-        """The same."""
-        self._in_place.close()
-
+    on_exception = on_validation_end  # type: ignore[assignment]
     on_test_start = on_validation_start  # type: ignore[assignment]
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
@@ -164,28 +153,28 @@ class Forgetting(TaskCallback):
     def on_train_batch_start(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, batch: Samples, batch_idx: int
     ) -> None:
-        """Make up for an evaluation within the task that a resume has skipped."""
+        """Run an evaluation within the task that a resume has skipped."""
         if batch_idx == 0 and pl_module.sequence.clock.task == pl_module.task:
             self._run_missed_evaluation(trainer, pl_module)
 
     def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
-        """Make up for the evaluation of the task's end, if a resume has skipped it."""
+        """Run the evaluation at the task's end if a resume has skipped it."""
         self._run_missed_evaluation(trainer, method)
 
     def state_dict(self) -> dict[str, Any]:
-        """How evaluations are done."""
+        """The ``statistics`` option."""
         return {"statistics": self.statistics}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """How evaluations were done."""
-        self._statistics_before = state_dict.get("statistics", "running")  # version 0.1 had no others
-        if self._statistics_before not in get_args(Statistics):
-            checks.refuse("statistics", f"one of {get_args(Statistics)}", self._statistics_before)
+        """Remember the option of the checkpoint, to note a difference."""
+        self._restored_statistics = state_dict.get("statistics", "running")  # version 0.1 had no others
+        if self._restored_statistics not in get_args(Statistics):
+            checks.refuse("statistics", f"one of {get_args(Statistics)}", self._restored_statistics)
 
     def on_load_checkpoint(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
-        """Refuse a matrix, restored just before, that has not one row for each task that was evaluated."""
+        """Refuse a restored matrix that does not have exactly one row per evaluated task."""
         if trainer.state.fn != "fit":
             return
         sequence = pl_module.sequence
@@ -202,20 +191,19 @@ class Forgetting(TaskCallback):
                 )
 
     def calibrated_buffers(self, method: Learner) -> Buffers:
-        """What the method is to predict with instead of its running statistics."""
+        """The method's calibrated statistics, with this callback's options."""
         return method.calibrated_buffers(self.calibration_batch_size, self.class_balanced)
 
     def statistics_of(self, method: Learner) -> Statistics:
-        """What a method is evaluated with: running statistics where there is nothing to calibrate."""
+        """The statistics that a method is evaluated with: ``running`` if it cannot be calibrated."""
         return "running" if method.obstacle_to_calibration else self.statistics
 
-    def _note_obstacle(self, trainer: Trainer, method: Learner) -> None:
-        if self.statistics != self.statistics_of(method) and trainer.is_global_zero:
-            reason = method.obstacle_to_calibration
-            print(f"note: statistics={self.statistics} has no effect: {reason}", file=sys.stderr)
+    def _note_obstacle(self, method: Learner) -> None:
+        if self.statistics != self.statistics_of(method):
+            note(f"statistics={self.statistics} has no effect: {method.obstacle_to_calibration}")
 
     def _run_missed_evaluation(self, trainer: Trainer, method: Learner) -> None:
-        """Do the evaluation that Lightning leaves out when it resumes from a checkpoint on an epoch's last batch."""
+        """Run the evaluation that Lightning skips when it resumes from a checkpoint of an epoch's last batch."""
         limit = trainer.limit_val_batches
         every = method.sequence.evaluate_every_n_epochs
         epochs = method.sequence.clock.epochs_done // every * every
@@ -227,20 +215,20 @@ class Forgetting(TaskCallback):
         with evaluating(method):
             for index, batch in enumerate(islice(loader, number)):
                 batch = batch.to(method.device)
-                with trainer.precision_plugin.val_step_context():  # for the network only: metrics keep their precision
+                with trainer.precision_plugin.val_step_context():  # not for the metrics, which keep their precision
                     scores = method.validation_step(batch, index)
                 self.on_validation_batch_end(trainer, method, scores, batch, index)
         self.on_validation_end()
         method.epochs_evaluated = epochs
         values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
-        row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epochs - 1}  # never -0.0
+        row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epochs - 1}  # -0.0 becomes 0.0
         for logger in trainer.loggers:
-            logger.log_metrics(row, step=batches_logged(trainer) - 1)  # as if at the last batch of that epoch
+            logger.log_metrics(row, step=batches_logged(trainer) - 1)  # the step of that epoch's last batch
             logger.save()
 
     def _store_row(self, method: Learner) -> dict[str, Tensor]:
-        """Write the row just measured into the matrices; returns what they say now."""
-        class_il, task_il = self._measured(self.metric)
+        """Store the row just measured in the method's matrices; returns their summary."""
+        class_il, task_il = self._last_row(self.metric)
         method.store_row(self.stage, {"accuracy_matrix": class_il, "task_il_matrix": task_il})
         shape = self.predictions.confusion.shape
         table = {name: value.reshape(shape) for name, value in self.predictions.compute().items()}
@@ -249,28 +237,23 @@ class Forgetting(TaskCallback):
                 callback.on_task_measured(method.trainer, method, self.stage, table)
         found = self.summary(method.accuracy_matrix)
         if self._calibrated:
-            method.store_row(self.stage, {CALIBRATED_MATRIX: self._measured(self.calibrated_metric)[0]})
+            method.store_row(self.stage, {CALIBRATED_MATRIX: self._last_row(self.calibrated_metric)[0]})
             found |= {f"calibrated_{k}": v for k, v in self.summary(method.calibrated_accuracy_matrix).items()}
         return found
 
-    def _measured(self, metric: AccuracyMatrix) -> tuple[Tensor, Tensor]:
+    def _last_row(self, metric: AccuracyMatrix) -> tuple[Tensor, Tensor]:
         """The row just measured, class- and task-incremental."""
-        matrices = metric.compute()
-        # torchmetrics turns the matrix of a single task into a number
-        shape = metric.total.shape
-        rows = [matrices[name].reshape(shape)[self.stage] for name in ("class_il", "task_il")]
-        return rows[0], rows[1]
+        matrices, shape = metric.compute(), metric.total.shape  # torchmetrics squeezes the matrix of a single task
+        return matrices["class_il"].reshape(shape)[self.stage], matrices["task_il"].reshape(shape)[self.stage]
 
     def _row(self, split: str) -> dict[str, Tensor]:
-        """The accuracies just measured, by the names under which they are logged."""
+        """The accuracies just measured, by their log names."""
         metrics = {split: self.metric} | ({f"{split}/calibrated": self.calibrated_metric} if self._calibrated else {})
         accuracies: dict[str, Tensor] = {}
         for prefix, metric in metrics.items():
-            row, task_il_row = self._measured(metric)
+            row, task_il_row = self._last_row(metric)
             tasks = (~row.isnan()).nonzero().flatten().tolist()
-            accuracies |= {
-                f"{prefix}/average_accuracy": row[tasks].mean(),
-                f"{prefix}/task_il": task_il_row[tasks].mean(),
-            }
+            accuracies[f"{prefix}/average_accuracy"] = row[tasks].mean()
+            accuracies[f"{prefix}/task_il"] = task_il_row[tasks].mean()
             accuracies |= {f"{prefix}/accuracy/task_{task + 1}": row[task] for task in tasks}
         return accuracies

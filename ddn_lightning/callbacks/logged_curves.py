@@ -1,4 +1,4 @@
-"""Lets a resumed run's logged curves go on without a gap or a double point."""
+"""Continues the logged curves of a resumed run without gaps or duplicate points."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,31 +15,25 @@ KEY = "logged_curves"
 
 @dataclass(frozen=True)
 class SavedCurves:
-    """How far the curves were.
+    """The position of the curves at a checkpoint."""
 
-    Args:
-        rows: Rows that were logged.
-        step: The step to be logged next.
-        pending: Its values, if it was taken already.
-    """
-
-    rows: int
-    step: int
-    pending: dict[str, float]
+    rows: int  # rows logged
+    step: int  # the next step to log
+    pending: dict[str, float]  # its values, if the step was taken already
 
 
 class LoggedCurves(Callback):
-    """Notes in each checkpoint how far the curves of a :class:`CurveLogger` are; a resume cuts them back to that.
+    """Saves the position of a :class:`CurveLogger` in each checkpoint; a resume truncates the curves to it.
 
-    Lightning hands a step's values to the loggers only after the callbacks, so a checkpoint of that step has to bring
-    them along. TensorBoard cuts back by itself, if its logger is given ``purge_step``; other loggers are left alone.
+    Lightning passes a step's values to the loggers after the callbacks, so a checkpoint of that step contains them as
+    pending. TensorBoard truncates by itself, given ``purge_step``; other loggers are not touched.
     """
 
     def __init__(self) -> None:
         self._saved: SavedCurves | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Cut back, and log what the checkpoint brought along."""
+        """Truncate the curves, and log the pending values of the checkpoint."""
         saved, self._saved = self._saved, None
         for logger in trainer.loggers if trainer.is_global_zero else ():
             if isinstance(logger, CurveLogger):
@@ -50,19 +44,19 @@ class LoggedCurves(Callback):
                 logger.save()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Note how many rows there are, and those to come from the step that has just been taken."""
+        """Save the number of rows, and the values of the step just taken."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CurveLogger)]
         if loggers and trainer.is_global_zero:
             rows = loggers[0].experiment.rows
             checkpoint[KEY] = asdict(SavedCurves(rows, batches_logged(trainer), _pending(trainer)))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Remember until training starts."""
+        """Keep the position until training starts."""
         self._saved = saved_curves(checkpoint)
 
 
 def saved_curves(checkpoint: dict[str, Any]) -> SavedCurves | None:
-    """What a checkpoint says of the curves, if anything."""
+    """The position of the curves in a checkpoint; ``None`` if it has none."""
     if KEY not in checkpoint:
         return None
     saved = checks.mapping(KEY, checkpoint[KEY], ("rows", "step", "pending"))
@@ -70,13 +64,12 @@ def saved_curves(checkpoint: dict[str, Any]) -> SavedCurves | None:
     for name, value in pending.items():
         if not isinstance(name, str) or not isinstance(value, int | float):
             checks.refuse(f"{KEY}/pending/{name}", "a number", value)
-    return SavedCurves(
-        checks.integer(f"{KEY}/rows", saved["rows"]), checks.integer(f"{KEY}/step", saved["step"]), pending
-    )
+    rows, step = (checks.integer(f"{KEY}/{name}", saved[name]) for name in ("rows", "step"))
+    return SavedCurves(rows, step, pending)
 
 
 def _pending(trainer: Trainer) -> dict[str, float]:
-    """The values of a step that is not completed, as Lightning is about to log them."""
+    """The values that Lightning is about to log, if the step is not completed."""
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     if progress.completed == progress.processed or not is_logged(trainer):
         return {}

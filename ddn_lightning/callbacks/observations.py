@@ -1,4 +1,4 @@
-"""Looks at the memory, its labels and the predictions when a task ends, for the figures."""
+"""Records the memory, its soft labels and the predictions at each task's end, for the figures."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,18 +13,25 @@ from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.learner import Learner
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.runs.observed import Observed
+from ddn_lightning.runs.observed import Observed, expected_shapes
 
-MOST_LABELLED = 512  # samples whose labels are looked at: a forward pass over a whole memory may take minutes
+MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12
+DTYPES = {
+    "task_classes": torch.int64,
+    "confusion": torch.int64,
+    "composition": torch.int64,
+    "sample_images": torch.uint8,
+    "sample_labels": torch.int64,
+}  # floating point for the others
 
 
 class Observations(TaskCallback):
-    """Keeps what the memory holds, what its soft labels are and what is predicted, in :attr:`observed`.
+    """Records the contents of the memory, its soft labels and the predictions in :attr:`observed`.
 
-    The labels are those that the task just ended was trained with: the distiller has not yet taken its snapshot.
-    All ranks come to the same; the state is part of the checkpoint. Nothing that is trained, and no random stream, is
-    touched: a run is the same with it and without.
+    The soft labels are those that the finished task was trained with, from before the distiller's snapshot. All ranks
+    record the same; the state is part of the checkpoint. The callback changes no weight and no random stream, so a run
+    with it equals a run without it.
 
     Example:
         >>> observations = Observations()
@@ -36,95 +43,83 @@ class Observations(TaskCallback):
         self.observed: Observed | None = None
 
     def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
-        """Begin with nothing. A checkpoint, which is restored after this, knows more."""
+        """Reset; a checkpoint is restored after this."""
         if stage == "fit":
             self.observed = Observed(pl_module.sequence.task_classes)
 
     def on_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
-        """Look at the memory."""
+        """Record the memory."""
         if not method.stored_samples:
             return
         labels = method.stored_samples.labels.cpu()
-        self._count(labels, task)
+        self._record_row(task, composition=labels.bincount(minlength=method.num_classes))
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
-        self._note(sample_images=found.images.cpu(), sample_labels=found.labels.cpu())
+        self._record(sample_images=found.images.cpu(), sample_labels=found.labels.cpu())
         if method.distiller is not None:
-            self._look_at_labels(method, task, slots, shown)
+            self._record_soft_labels(method, task, slots, shown)
 
     def on_task_measured(self, trainer: Trainer, method: Learner, task: int, table: dict[str, Tensor]) -> None:
-        """Keep the predictions."""
-        self._note(**{name: value.cpu() for name, value in table.items()})
+        """Record the predictions."""
+        self._record(**{name: value.cpu() for name, value in table.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        """What was seen."""
+        """The tensors recorded so far."""
         return {} if self.observed is None else self.observed.tensors()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What was seen."""
+        """Restore the recorded tensors."""
         if self.observed is not None:
             _check(state_dict, self.observed.task_classes)
         self.observed = Observed(**state_dict)
 
-    def _count(self, labels: Tensor, task: int) -> None:
-        assert self.observed is not None
-        tasks, classes = len(self.observed.task_classes), self.observed.num_classes
-        composition = self.observed.composition
-        composition = torch.full((tasks, classes), -1) if composition is None else composition.clone()
-        composition[task] = labels.bincount(minlength=classes)
-        self._note(composition=composition)
-
-    def _look_at_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
-        assert self.observed is not None
-        tasks, classes = len(self.observed.task_classes), self.observed.num_classes
+    def _record_soft_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
         labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)
-        hard = method.memory.labels.cpu()[slots]
-        is_class = torch.nn.functional.one_hot(hard, classes).float()
-        means, entropies = self.observed.soft_labels, self.observed.label_entropy
-        means = torch.full((tasks, classes, classes), torch.nan) if means is None else means.clone()
-        entropies = torch.full((tasks,), torch.nan) if entropies is None else entropies.clone()
-        means[task] = (is_class.T @ labels) / is_class.sum(dim=0)[:, None]
-        entropies[task] = torch.special.entr(labels).sum(dim=1).mean()
-        self._note(soft_labels=means, label_entropy=entropies, sample_soft_labels=labels[shown])
+        is_class = torch.nn.functional.one_hot(method.memory.labels.cpu()[slots], method.num_classes).float()
+        means = (is_class.T @ labels) / is_class.sum(dim=0)[:, None]  # nan for classes without samples
+        self._record_row(task, soft_labels=means, label_entropy=torch.special.entr(labels).sum(dim=1).mean())
+        self._record(sample_soft_labels=labels[shown])
 
-    def _note(self, **tensors: Tensor) -> None:
+    def _record_row(self, task: int, **rows: Tensor) -> None:
+        """Set the rows of a task; those of unfinished tasks are nan, or -1 for integers."""
+        assert self.observed is not None
+        for name, row in rows.items():
+            before = getattr(self.observed, name)
+            shape = (len(self.observed.task_classes), *row.shape)
+            missing = torch.nan if row.is_floating_point() else -1
+            tensor = torch.full(shape, missing, dtype=row.dtype) if before is None else before.clone()
+            tensor[task] = row
+            self._record(**{name: tensor})
+
+    def _record(self, **tensors: Tensor) -> None:
         assert self.observed is not None
         self.observed = replace(self.observed, **tensors)
 
 
 def _check(state: dict[str, Any], task_classes: Tensor) -> None:
-    """Refuse what cannot have been observed in this sequence."""
+    """Refuse tensors that do not fit this sequence."""
     found = checks.tensor("Observations/task_classes", state.get("task_classes"), torch.int64, task_classes.shape)
     if not found.equal(task_classes):
         checks.refuse("Observations/task_classes", f"{task_classes.tolist()}, those of the data", found.tolist())
-    tasks, classes = len(task_classes), task_classes.numel()
-    shown = None if (labels := state.get("sample_labels")) is None else len(labels)
-    forms: dict[str, tuple[torch.dtype | None, tuple[int | None, ...], int, float | None]] = {
-        "task_classes": (torch.int64, tuple(task_classes.shape), 0, None),
-        "confusion": (torch.int64, (classes, classes), 0, None),
-        "probability": (None, (classes, classes), 0, None),
-        "composition": (torch.int64, (tasks, classes), -1, None),
-        "soft_labels": (None, (tasks, classes, classes), 0, None),
-        "label_entropy": (None, (tasks,), 0, None),
-        "sample_images": (torch.uint8, (shown, None, None, None), 0, None),
-        "sample_labels": (torch.int64, (shown,), 0, classes - 1),
-        "sample_soft_labels": (None, (shown, classes), 0, None),
-    }
+    labels = state.get("sample_labels")
+    shapes = expected_shapes(task_classes, None if labels is None else len(labels))
     for name, value in state.items():
-        if name not in forms:
-            checks.refuse("Observations", f"one of {', '.join(forms)}", name)
-        checks.tensor(f"Observations/{name}", value, *forms[name], may_be_nan=True)
+        if name not in shapes:
+            checks.refuse("Observations", f"one of {', '.join(shapes)}", name)
+        least = -1 if name == "composition" else 0
+        most = task_classes.numel() - 1 if name == "sample_labels" else None
+        checks.tensor(f"Observations/{name}", value, DTYPES.get(name), shapes[name], least, most, may_be_nan=True)
 
 
 def _soft_labels(method: Learner, slots: Tensor) -> Tensor:
-    """The soft labels of what the slots hold, as the network and the distiller are now."""
+    """The current soft labels of the samples in these slots."""
     assert method.distiller is not None
     assert method.transform is not None
     share = replace(method.memory[local_share(slots)], global_size=len(slots))
     streams = method.distiller.streams
     try:
-        method.distiller.streams = RandomStreams(streams.seed)  # labels drawn at random must not shift later draws
+        method.distiller.streams = RandomStreams(streams.seed)  # random labels must not advance the run's streams
         with evaluating(method), method.trainer.precision_plugin.val_step_context():
             probabilities = method(method.transform(share.images).to(method.dtype)).softmax(dim=1)
             labels = method.distiller.soft_labels(share, probabilities)
@@ -134,7 +129,7 @@ def _soft_labels(method: Learner, slots: Tensor) -> Tensor:
 
 
 def _spread(number: int, most: int) -> Tensor:
-    """At most so many indices, evenly spread.
+    """At most ``most`` evenly spaced indices below ``number``.
 
     >>> _spread(3, 12), _spread(100, 3)
     (tensor([0, 1, 2]), tensor([ 0, 49, 99]))
@@ -143,5 +138,5 @@ def _spread(number: int, most: int) -> Tensor:
 
 
 def _spread_over_classes(labels: Tensor, most: int) -> Tensor:
-    """Indices of at most so many samples, from all classes alike as far as that goes."""
+    """Indices of at most ``most`` samples, evenly spaced over the sorted labels."""
     return labels.argsort(stable=True)[_spread(len(labels), most)]

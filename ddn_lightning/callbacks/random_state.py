@@ -1,4 +1,4 @@
-"""Saves the global random states, which Lightning does not."""
+"""Saves the global random states, which Lightning does not save."""
 
 import random
 from typing import Any
@@ -15,23 +15,23 @@ WORDS, LARGEST_WORD = 624, 2**32 - 1
 
 
 class RandomState(Callback):
-    """Keeps Python's, NumPy's and torch's global random states of every rank in the checkpoint.
+    """Saves Python's, NumPy's and torch's global random states of every rank in the checkpoint.
 
-    The package draws from generators of its own; this is for what it does not know about, such as a backbone's dropout.
-    A run that goes on with another number of devices has no states to go on with, and starts them anew.
+    The package draws from its own generators; this is for other code, such as a backbone's dropout. A run resumed on
+    another number of devices does not restore them.
     """
 
     def __init__(self) -> None:
         self._to_restore: dict[str, Any] | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore late, after everything that Lightning draws while it starts."""
+        """Restore after all random numbers that Lightning draws while it starts."""
         if self._to_restore is not None:
             _restore(self._to_restore)
             self._to_restore = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all ranks. Lightning asks every rank, and saves what the first one says."""
+        """The states of all ranks. Lightning calls this on every rank and saves the first rank's value."""
         _, world_size = rank_and_world_size()
         states: list[Any] = [_current_state()]
         if world_size > 1:
@@ -40,7 +40,7 @@ class RandomState(Callback):
         return {"ranks": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Remember this rank's state until training starts."""
+        """Keep this rank's state until training starts."""
         rank, world_size = rank_and_world_size()
         states = checks.mapping("RandomState", state_dict, ("ranks",))["ranks"]
         if not isinstance(states, list):
@@ -52,7 +52,7 @@ class RandomState(Callback):
 
 
 def _current_state() -> dict[str, Any]:
-    numpy_state: Any = numpy.random.get_state()  # noqa: NPY002  # the one that others draw from
+    numpy_state: Any = numpy.random.get_state()  # noqa: NPY002  # the global state is the point
     kind, keys, *rest = numpy_state
     return {
         "python": random.getstate(),
@@ -63,7 +63,7 @@ def _current_state() -> dict[str, Any]:
 
 
 def _check(part: str, state: object) -> None:
-    """Each is the state of a Mersenne Twister: 624 words, and which of them comes next."""
+    """Refuse a damaged state. Python and NumPy: a Mersenne Twister's 624 words, and the index of the next one."""
     saved = checks.mapping(part, state, ("python", "numpy", "torch", "cuda"))
     version, words, next_gauss = checks.sequence(f"{part}/python", saved["python"], 3)
     checks.integer(f"{part}/python/0", version, random.getstate()[0], random.getstate()[0])

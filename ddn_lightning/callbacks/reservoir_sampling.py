@@ -1,4 +1,4 @@
-"""Fills the memory with what was just trained on."""
+"""Fills the memory with the incoming batches."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,31 +17,26 @@ from ddn_lightning.samples import Samples
 
 
 class ReservoirSampling(Callback):
-    """Offers each batch to the method's memory after the step, and carries the memory in the checkpoint.
+    """Adds each incoming batch to the method's memory after the step, and saves the memory in the checkpoint.
 
-    Every rank offers the gathered global batch to its own copy by the same generator, so all copies are equal: the
-    checkpoint of one is the checkpoint of all, and may be resumed on any number of devices.
+    Every rank adds the gathered global batch to its own copy, with the same generator, so all copies are equal and a
+    checkpoint can be resumed on any number of devices.
     """
 
     method: Learner
 
     def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
-        """Know the method, which owns the memory."""
+        """Keep the method, which owns the memory."""
         self.method = pl_module
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Bring a loaded memory to the device, before a task that the checkpoint has left unended is ended."""
+        """Move a restored memory to the device, before an unfinished task of the checkpoint is ended."""
         self.method.memory.to(pl_module.device)
 
     def on_train_batch_end(  # type: ignore[override]
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Mapping[str, Tensor],
-        batch: Samples,
-        batch_idx: int,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Mapping[str, Tensor], batch: Samples, *_: object
     ) -> None:
-        """Offer the batch: raw images, and their outputs before the step if the method stores them."""
+        """Add the raw images, and their logits from before the step if the method stores them."""
         logits = outputs["logits"] if self.method.stores_logits else None
         memory = self.method.memory
         slots = memory.add(self._global_batch(batch, logits), self.method)
@@ -55,7 +50,7 @@ class ReservoirSampling(Callback):
         return self.method.memory.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the memory, if what it holds could be of this sequence."""
+        """Restore the memory; refuse samples that do not fit this sequence."""
         memory, sequence = self.method.memory, self.method.sequence
         memory.load_state_dict(state_dict)
         if len(memory):
@@ -65,7 +60,7 @@ class ReservoirSampling(Callback):
     def on_load_checkpoint(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
-        """Refuse a memory that has seen more samples than there were; the method has checked the rest."""
+        """Refuse a memory that has seen more samples than the run; the method has checked the rest."""
         state = checkpoint["callbacks"].get(self.state_key, {})
         if trainer.state.fn == "fit" and "seen" in state:
             batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
@@ -80,7 +75,7 @@ class ReservoirSampling(Callback):
             return gather_shares(moved(share, batch.labels.device), batch.total)
 
         tasks = batch.global_tasks
-        if tasks is None and batch.tasks is not None:  # from a loader that is not ours
+        if tasks is None and batch.tasks is not None:  # from a user's own loader
             tasks = gather(batch.tasks).cpu()
         return Samples(
             images=gather(batch.images),

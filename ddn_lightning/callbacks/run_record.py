@@ -1,7 +1,6 @@
-"""What a run leaves behind: its configuration, its results as files, and a table on the screen."""
+"""Writes a run's configuration and results to its folder, and prints the accuracy matrix."""
 
 import shlex
-import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +18,7 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import DivergenceError
 from ddn_lightning.learner import Learner
+from ddn_lightning.notes import note
 from ddn_lightning.runs.config import changes
 from ddn_lightning.runs.files import write_text
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
@@ -28,11 +28,11 @@ PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics"
 
 
 class RunRecord(TaskCallback):
-    """Writes ``config.yaml``, ``results.json`` and ``accuracy_matrix.csv`` into a folder and prints the matrix.
+    """Writes ``config.yaml``, ``results.json`` and ``accuracy_matrix.csv`` to a folder, and prints the matrix.
 
     Args:
-        folder: Where to write.
-        config: The run's whole configuration as YAML.
+        folder: The run folder.
+        config: The complete configuration of the run, as YAML.
     """
 
     def __init__(self, folder: Path, config: str) -> None:
@@ -41,30 +41,29 @@ class RunRecord(TaskCallback):
         self.has_begun = False
         self._changes: list[str] = []
         self._seconds_before = 0.0
-        self._processor_before: float | None = 0.0  # seconds; unknown after a checkpoint that does not tell
+        self._processor_before: float | None = 0.0  # seconds; None if the checkpoint does not record it
         self._processor_started: float | None = None
         self._processes = 1
-        self._shown: list[Table | str] = []
+        self._output: list[Table | str] = []
         self._started: float | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Say what a resumed run is told otherwise than before."""
-        if trainer.is_global_zero:
-            for line in self._changes:
-                print(f"note: {line}", file=sys.stderr)
+        """Note the options of a resumed run that differ from the checkpoint."""
+        for line in self._changes:
+            note(line)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the configuration, now that everything else has proved to be in order."""
+        """Write the configuration, now that all checks have passed."""
         self._started, self._processor_started = time.monotonic(), time.process_time()
         self._processes = trainer.world_size
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if read_divergence(self.folder):  # whatever becomes of it now, that is over
+            if read_divergence(self.folder):  # the results of an earlier start are out of date
                 (self.folder / RESULTS_FILE).unlink()
             write_text(self.folder / CONFIG_FILE, self.config)
 
     def on_train_batch_start(self, *_: object) -> None:
-        """From now on there is something to lose."""
+        """Remember that training has begun."""
         self.has_begun = True
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -73,37 +72,37 @@ class RunRecord(TaskCallback):
             return
         is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
         if is_complete and not self.has_begun:
-            print("note: this run was finished already, nothing was left to train", file=sys.stderr)
+            note("this run was finished already, nothing was left to train")
         self._write(trainer, pl_module, COMPLETE if is_complete else INCOMPLETE)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Show the results, now that the progress bar is gone."""
-        self._show()
+        """Print the results, after the progress bar is gone."""
+        self._print()
 
     def on_divergence(self, trainer: Trainer, method: Learner, reason: str) -> None:
-        """Write what was measured before."""
+        """Write the results so far."""
         try:
             if trainer.is_global_zero:
                 self._write(trainer, method, DIVERGED, reason)
         finally:
-            trainer.strategy.barrier()  # the first rank to leave takes the others with it
+            trainer.strategy.barrier()  # the first rank to exit ends the others
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Show what was measured before the run diverged, now that the progress bar is gone."""
+        """Print the results of a run that diverged, after the progress bar is gone."""
         if isinstance(exception, DivergenceError):
-            self._show()
+            self._print()
 
     def state_dict(self) -> dict[str, Any]:
-        """The time spent so far, which a resumed run adds to, and the configuration, which it compares with its own."""
+        """The time spent so far, and the configuration, which a resumed run compares with its own."""
         return {"seconds": self._seconds, "processor_seconds": self._processor_seconds, "config": self.config}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on counting."""
+        """Restore the time spent, and compare the configurations."""
         state = checks.mapping("RunRecord", state_dict, ("seconds", "config"))
         self._seconds_before = checks.number("RunRecord/seconds", state["seconds"], least=0)
-        processor = state.get("processor_seconds")
-        known = None if processor is None else checks.number("RunRecord/processor_seconds", processor, least=0)
-        self._processor_before = known
+        self._processor_before = state.get("processor_seconds")
+        if self._processor_before is not None:
+            checks.number("RunRecord/processor_seconds", self._processor_before, least=0)
         try:
             self._changes = changes(state["config"], self.config)
         except (yaml.YAMLError, AttributeError):
@@ -111,13 +110,10 @@ class RunRecord(TaskCallback):
 
     def _write(self, trainer: Trainer, method: Learner, status: str, reason: str | None = None) -> None:
         forgetting = Forgetting.of(trainer)
-        outcome = {"status": status, "reason": reason, "steps": trainer.global_step}
+        results = {"status": status, "reason": reason, "steps": trainer.global_step, **results_of(method, forgetting)}
         processor = self._processor_seconds
-        spent = {
-            "seconds": round(self._seconds, 1),
-            "cpu_minutes": None if processor is None else round(processor / 60, 4),
-        }
-        results = {**outcome, **results_of(method, forgetting), **spent}
+        results["seconds"] = round(self._seconds, 1)
+        results["cpu_minutes"] = None if processor is None else round(processor / 60, 4)
         write_results(self.folder, results)
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
@@ -125,19 +121,19 @@ class RunRecord(TaskCallback):
         if forgetting.statistics_of(method) == "memory":
             title += " with calibrated BatchNorm statistics"
         console = Console()
-        self._shown = [*accuracy_tables(method.accuracy_matrix, forgetting.summary, title, console.width)]
+        self._output = [*accuracy_tables(method.accuracy_matrix, forgetting.summary, title, console.width)]
         if found := forgetting.summary(method.calibrated_accuracy_matrix):
             acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
-            self._shown.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
+            self._output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
         if trainer.limit_val_batches == 0:
-            self._shown.append("nothing was measured: trainer.limit_val_batches is 0")
+            self._output.append("nothing was measured: trainer.limit_val_batches is 0")
         if status != COMPLETE:
             learned = f"{method.tasks_finished} of {len(method.accuracy_matrix)} tasks learned"
-            self._shown.append(f"{status}: {learned}, stopped at step {trainer.global_step}")
+            self._output.append(f"{status}: {learned}, stopped at step {trainer.global_step}")
 
-    def _show(self) -> None:
-        if self._shown:
-            for part in self._shown:
+    def _print(self) -> None:
+        if self._output:
+            for part in self._output:
                 Console(soft_wrap=isinstance(part, str), highlight=False).print(part)
             print(f"Results are in {self.folder}/")
             print(f"See them: {shlex.join(['ddn', 'report', str(self.folder), '--open'])}")
@@ -148,7 +144,7 @@ class RunRecord(TaskCallback):
 
     @property
     def _processor_seconds(self) -> float | None:
-        """Processor time of all threads of this process; of several processes, the first one's for each of them."""
+        """Processor time of all threads; with several processes, the first one's time for each of them."""
         if self._processor_before is None:
             return None
         started = self._processor_started
@@ -157,12 +153,10 @@ class RunRecord(TaskCallback):
 
 
 def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
-    """A method's results as plain values; accuracies in percent, ``None`` where nothing was measured."""
-    summary = dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy"))
-    measured = {name: round(float(value), 4) for name, value in forgetting.summary(method.accuracy_matrix).items()}
+    """A method's results as JSON values; accuracies in percent, ``None`` where nothing was measured."""
     return {
-        **summary,
-        **measured,
+        **dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy")),
+        **_rounded(forgetting.summary(method.accuracy_matrix)),
         "forgetting_definition": {"over": forgetting.over, "reference": forgetting.reference},
         "accuracy_matrix": _plain(method.accuracy_matrix),
         "task_il_matrix": _plain(method.task_il_matrix),
@@ -181,13 +175,18 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
 
 
 def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
-    """The results with calibrated statistics, where they were measured besides the others."""
+    """The results with calibrated statistics, if measured besides those with running statistics."""
     if forgetting.statistics_of(method) != "both":
         return {}
-    measured = forgetting.summary(method.calibrated_accuracy_matrix)
-    summary = {f"calibrated_{name}": round(float(value), 4) for name, value in measured.items()}
-    empty = dict.fromkeys(("calibrated_average_accuracy", "calibrated_forgetting"))
-    return {**empty, **summary, "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix)}
+    return {
+        **dict.fromkeys(("calibrated_average_accuracy", "calibrated_forgetting")),
+        **_rounded(forgetting.summary(method.calibrated_accuracy_matrix), "calibrated_"),
+        "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix),
+    }
+
+
+def _rounded(summary: dict[str, Tensor], prefix: str = "") -> dict[str, float]:
+    return {f"{prefix}{name}": round(float(value), 4) for name, value in summary.items()}
 
 
 def _plain(matrix: Tensor) -> list[list[float | None]]:

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop, noted down until there is a good moment."""
+"""Stop signals, recorded until the end of a batch."""
 
 import signal
 import threading
@@ -14,19 +14,19 @@ STOP_SIGNALS = [number for name in ("SIGINT", "SIGTERM", "SIGUSR1") if (number :
 
 
 class Interrupted(SystemExit):
-    """The run was asked to stop, and has saved where it is. The exit code is the shell's for the signal."""
+    """A signal stopped the run after a checkpoint. The exit code is the shell's for the signal."""
 
     def __init__(self, signal_number: int, checkpoint: Path) -> None:
         super().__init__(128 + signal_number)
         self.signal_name = signal.Signals(signal_number).name
         self.checkpoint = checkpoint
-        self.run: str | None = None  # its name, where it has one
+        self.run: str | None = None  # the name of the run, if it has one
 
 
 class StopSignals:
-    """Listens for Ctrl-C, SIGTERM and SIGUSR1 (which SLURM can be told to send ahead of a time limit).
+    """Records Ctrl-C, SIGTERM and SIGUSR1 (which SLURM can send before a time limit) without interrupting a step.
 
-    A step is never interrupted: :attr:`received` says which signal came, 0 for none. A second Ctrl-C stops at once.
+    :attr:`received` is the number of the signal, 0 for none. A second Ctrl-C stops at once.
     """
 
     def __init__(self) -> None:
@@ -34,44 +34,39 @@ class StopSignals:
         self._handlers_before: dict[int, Any] = {}
 
     def listen(self) -> None:
-        """Start noting signals. Python handles them in the main thread only; elsewhere nothing happens."""
+        """Install the handlers, if called from the main thread: Python handles signals only there."""
         if threading.current_thread() is threading.main_thread() and not self._handlers_before:
             self.received = 0
             self._handlers_before = {number: signal.signal(number, self.note) for number in STOP_SIGNALS}
 
     def stop_listening(self) -> None:
-        """Leave signals to whoever handled them before."""
+        """Restore the handlers from before :meth:`listen`."""
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         self._handlers_before = {}
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
-        """A signal has come."""
+        """Handle a signal."""
         if self.received == number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = self.received or number
 
 
-class _PassedOn(StopSignals):
+class _ForwardedSignals(StopSignals):
     def __init__(self, kill: Callable[[int], None]) -> None:
         super().__init__()
         self._kill = kill
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
         super().note(number, frame)
-        # a terminal sends Ctrl-C to all processes itself, and two of them would stop at once
+        # a terminal sends Ctrl-C to all processes, and a second SIGINT would stop them at once
         self._kill(signal.SIGTERM if number == signal.SIGINT else number)
 
 
 @contextmanager
 def passing_on(kill: Callable[[int], None], checkpoint: Path) -> Iterator[None]:
-    """For a process that only waits for those it has started: pass signals on to them, and stop once they have saved.
-
-    Args:
-        kill: Sends a signal to all of them.
-        checkpoint: What they save when they stop.
-    """
-    signals = _PassedOn(kill)
+    """Forward stop signals to the training processes by ``kill``; raise :class:`Interrupted` when they have stopped."""
+    signals = _ForwardedSignals(kill)
     signals.listen()
     try:
         yield

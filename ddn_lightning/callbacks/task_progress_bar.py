@@ -1,4 +1,4 @@
-"""A progress bar that says which task it is, and lines in it for work between two tasks."""
+"""A progress bar that shows the task, and extra lines in it for the work between two tasks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from ddn_lightning.learner import Learner
 
 
 class TaskProgressBar(RichProgressBar):
-    """Lightning's Rich bar with the task, and the ACC and FM after the last finished one.
+    """Lightning's Rich bar with the task, and ACC and FM after the last finished task.
 
     Args:
         refresh_rate: Batches between two updates.
@@ -22,35 +22,32 @@ class TaskProgressBar(RichProgressBar):
         self._so_far: dict[str, str] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show what a resumed run has reached already."""
+        """Show the results so far of a resumed run."""
         super().on_train_start(trainer, pl_module)
-        self._look(trainer, pl_module)
+        self._update_results(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show what was just measured."""
+        """Show the new results."""
         super().on_validation_end(trainer, pl_module)
-        self._look(trainer, pl_module)
+        self._update_results(trainer, pl_module)
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """What stands to the right of the bar."""
+        """The values to the right of the bar."""
         metrics = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)
         if isinstance(pl_module, Learner) and pl_module.tasks_seen:
             metrics = {"task": f"{pl_module.tasks_seen}/{pl_module.sequence.num_tasks}", **self._so_far, **metrics}
         return metrics
 
-    def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if isinstance(pl_module, Learner):  # once per task, not per refresh: reading it waits for the device
+    def _update_results(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if isinstance(pl_module, Learner):  # not in get_metrics: reading the matrix waits for the device
             measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._so_far = {short: f"{float(measured[name]):.1f}" for short, name in names.items() if measured}
 
 
 def track(trainer: Trainer, steps: int, description: str) -> Iterator[int]:
-    """Count to ``steps``, shown as one more line of the Trainer's Rich bar where there is one.
-
-    Lightning shows the bar on the first rank only; on the others, with another bar or with none, nothing is shown.
-    """
+    """Iterate over ``range(steps)``, shown as an extra line of the Trainer's Rich bar if it has one."""
     bar = trainer.progress_bar_callback
     if not isinstance(bar, RichProgressBar) or not bar.is_enabled or bar.progress is None:
         yield from range(steps)

@@ -1,1 +1,1 @@
-"""What is demanded of a checkpoint before anything is done with it."""
+"""Checks of a checkpoint before it is restored."""

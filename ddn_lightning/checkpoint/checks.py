@@ -1,7 +1,7 @@
-"""What a part of a checkpoint must be. Each check names the part, what was expected and what was found.
+"""Type and range checks of parts of a checkpoint. Errors name the part, the expected and the found value.
 
-Whoever owns a state checks it with these before taking it over. Lightning restores everything before it starts training
-or logging, so that a run with a bad checkpoint ends before any of its files is touched.
+The owner of a state checks it before restoring it. Lightning restores everything before it starts training or logging,
+so a run with a bad checkpoint ends before it changes any file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,13 +14,13 @@ from torch import Tensor
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.samples import Samples
 
-LARGEST = 2**63 - 1  # what fits into a tensor
+LARGEST = 2**63 - 1  # of int64
 LARGEST_SEED = 2**64 - 1
 LONGEST_SHOWN = 60
 
 
 def refuse(part: str, expected: str, found: object) -> NoReturn:
-    """Say what is wrong with a part.
+    """Raise the error about a part.
 
     >>> refuse("task", "an integer", "text")
     Traceback (most recent call last):
@@ -30,25 +30,24 @@ def refuse(part: str, expected: str, found: object) -> NoReturn:
 
 
 def mapping(part: str, value: object, required: Iterable[str] = ()) -> dict[Any, Any]:
-    """A dictionary that has these keys."""
-    names = tuple(required)
+    """A dictionary with the required keys."""
     if not isinstance(value, dict):
         refuse(part, "a dictionary", value)
-    for name in names:
+    for name in required:
         if name not in value:
             raise ConfigurationError(f"the checkpoint's {part} must have an entry {name!r}, but there is none")
     return value
 
 
 def sequence(part: str, value: object, length: int) -> list[Any]:
-    """A list or tuple of this length."""
+    """A list or tuple of a given length."""
     if not isinstance(value, list | tuple) or len(value) != length:
         refuse(part, f"a list of {length}", value)
     return list(value)
 
 
 def integer(part: str, value: object, least: int = 0, most: int = LARGEST) -> int:
-    """An integer within bounds, both included."""
+    """An integer in [least, most]."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         bounds = f"of at least {least}" if most in (LARGEST, LARGEST_SEED) else f"from {least} to {most}"
         refuse(part, f"an integer {bounds}", value)
@@ -56,7 +55,7 @@ def integer(part: str, value: object, least: int = 0, most: int = LARGEST) -> in
 
 
 def integers(part: str, value: object, length: int, most: int) -> list[int]:
-    """A list or tuple of integers from 0 to a bound."""
+    """A list or tuple of integers in [0, most]."""
     found = sequence(part, value, length)
     if not all(isinstance(element, int) and 0 <= element <= most for element in found):
         refuse(part, f"{length} integers from 0 to {most}", value)
@@ -64,7 +63,7 @@ def integers(part: str, value: object, length: int, most: int) -> list[int]:
 
 
 def number(part: str, value: object, least: float | None = None) -> float:
-    """A finite number, of at least a bound if there is one.
+    """A finite number, optionally with a lower bound.
 
     >>> number("seconds", 10**400)  # too large for a float
     Traceback (most recent call last):
@@ -85,16 +84,16 @@ def tensor(
     most: float | None = None,
     may_be_nan: bool = False,
 ) -> Tensor:
-    """A tensor without infinite elements, and within bounds if there are any.
+    """A finite tensor, optionally with bounds.
 
     Args:
-        part: What it is, for the message.
-        value: What was found.
-        dtype: Expected type; ``None`` for floating point of any precision, in which a run may be resumed.
-        shape: Expected shape; ``None`` where any length will do.
+        part: Name of the part, for the message.
+        value: The value found.
+        dtype: Expected dtype; ``None`` for any floating-point dtype, since a run may be resumed in another precision.
+        shape: Expected shape; ``None`` where any length is valid.
         least: Lower bound of the elements.
         most: Upper bound of the elements.
-        may_be_nan: Whether elements may be missing.
+        may_be_nan: Whether elements may be ``nan``.
     """
     kind = "floating point" if dtype is None else str(dtype).removeprefix("torch.")
     lengths = ", ".join("any" if length is None else str(length) for length in shape)
@@ -122,7 +121,7 @@ def tensor(
 
 
 def generator_state(part: str, value: object) -> torch.Generator:
-    """A generator on the host in a saved state."""
+    """A CPU generator with the saved state."""
     generator = torch.Generator()
     state = tensor(part, value, torch.uint8, generator.get_state().shape)
     try:
@@ -133,7 +132,7 @@ def generator_state(part: str, value: object) -> torch.Generator:
 
 
 def described(value: object) -> str:
-    """What was found, in a few words.
+    """A short description of a value, for messages.
 
     >>> described(torch.zeros(2, 3)), described({"a": 1}), described(-7)
     ('float32 of shape (2, 3)', 'a dict of 1', '-7')
@@ -147,15 +146,7 @@ def described(value: object) -> str:
 
 
 def check_samples(part: str, held: Samples, data: Samples, task_classes: Tensor, has_logits: bool = False) -> None:
-    """Raise unless images, labels, tasks and outputs could be those of samples of a sequence.
-
-    Args:
-        part: Whose samples, for the message.
-        held: The samples.
-        data: Samples of the sequence, which say what an image looks like.
-        task_classes: Classes of each task (tasks, classes per task).
-        has_logits: Whether outputs are stored with the samples.
-    """
+    """Raise unless stored samples, ``held``, fit a sequence with these data and classes (tasks, classes per task)."""
     size, num_classes = len(held), task_classes.numel()
     labels = tensor(f"{part}/labels", held.labels, torch.int64, (size,), 0, num_classes - 1).cpu()
     tensor(f"{part}/images", held.images, data.images.dtype, (size, *data.images.shape[1:]))

@@ -1,4 +1,4 @@
-"""How far a run was: the counts of Lightning's loops, checked and brought into one of two forms, and the task clock."""
+"""The progress of a run in its checkpoint: Lightning's loop counters, normalised and checked, and the method's task."""
 
 import copy
 from typing import Any
@@ -8,7 +8,7 @@ from lightning.pytorch import Trainer
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
 
-FORMAT = 2  # of our checkpoints: since 2, Lightning counts every epoch exactly once, however often a run was resumed
+FORMAT = 2  # of our checkpoints; since 2 every epoch is counted exactly once, however often a run was resumed
 EPOCHS, BATCHES, OPTIMIZER_STEPS = (
     "epoch_progress",
     "epoch_loop.batch_progress",
@@ -18,16 +18,11 @@ NEEDED = (EPOCHS, BATCHES, OPTIMIZER_STEPS, "epoch_loop.val_loop.batch_progress"
 
 
 def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
-    """Rewrite the loop counters of a checkpoint to those of its last completed batch. Doing so twice changes nothing.
+    """Rewrite the loop counters of a checkpoint to those of its last completed batch; idempotent.
 
-    Lightning's counters differ with the hook that a checkpoint was saved in and with what stopped the run, and it tells
-    about ten such cases apart when it resumes. All that matters is the last batch trained on: either the epoch goes on
-    after it, or it was the epoch's last. What is still owed then, such as the evaluation, is done by the method and its
-    callbacks before the next batch.
-
-    Args:
-        checkpoint: Lightning's checkpoint; its ``loops`` and ``epoch`` are changed.
-        checkpoint_format: The format that it was saved in.
+    Lightning's counters depend on the hook that saved the checkpoint and on the cause of the stop; its resume
+    distinguishes about ten cases. Only two matter: the last batch was within its epoch, or at its end. The method and
+    its callbacks catch up on skipped work, such as the evaluation, before the next batch.
     """
     fit_loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
@@ -36,37 +31,36 @@ def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
     is_epoch_done = batches["is_last_batch"]
     if checkpoint_format < 2 and not is_epoch_done and begun == counted:
         raise ConfigurationError(
-            "this checkpoint of version 0.1 does not tell its epoch, as its run had been resumed at an epoch's end: "
-            "start the run anew"
+            "this checkpoint of version 0.1 does not record its epoch, because its run was resumed at an epoch's end: "
+            "start the run again"
         )
-    if done == 0:  # saved before an epoch's first batch was completed: the last one is the epoch's before
+    if done == 0:  # saved before an epoch's first batch was completed: the last batch is that of the previous epoch
         begun, done, is_epoch_done = begun - 1, 1, True
-    if begun <= 0:  # there is no last batch yet
+    if begun <= 0:  # no batch was completed
         begun, done, total, is_epoch_done = 0, 0, 0, False
-    checkpoint["epoch"] = max(begun - 1, 0)  # of no importance to Lightning, but people look at it
+    checkpoint["epoch"] = max(begun - 1, 0)  # for humans; Lightning does not use it
     _set(epochs, current=begun, total=begun, unfinished=("processed", "completed"))
     _set(batches, current=done, total=total, unfinished=("completed",))
-    _set(fit_loop["epoch_loop.val_loop.batch_progress"], current=0, total=0)  # no evaluation goes on in its middle
+    _set(fit_loop["epoch_loop.val_loop.batch_progress"], current=0, total=0)  # an evaluation always starts over
     batches["is_last_batch"] = is_epoch_done
-    # where an epoch goes on, Lightning adds the last batch itself
+    # within an epoch, Lightning adds the last batch itself
     fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"] = max(total - (not is_epoch_done), 0)
     for loader in fit_loop["state_dict"].get("combined_loader", []):
         loader["position"] = done
 
 
 def _set(progress: dict[str, Any], current: int, total: int, unfinished: tuple[str, ...] = ()) -> None:
-    """Set Lightning's counters of something, of which the last one is still on its way in some respects."""
+    """Set a progress tracker; the last item does not count yet in the ``unfinished`` counters."""
     for name, number in (("current", current), ("total", total)):
         for counter in progress[name]:
             progress[name][counter] = max(number - (counter in unfinished), 0)
 
 
 def begin_next_epoch(trainer: Trainer) -> None:
-    """Let a run that was resumed after an epoch's last batch begin the next epoch as any other.
+    """Start the next epoch normally in a run that was resumed after an epoch's last batch.
 
-    To be called once training starts. Lightning counts the resumed epoch as done by then, but would still take the next
-    one for its continuation: it would not count it as begun, and the checkpoint of a second stop would look as if it
-    had been saved between two epochs.
+    Called when training starts. Lightning has counted the resumed epoch as done by then, but would treat the next one
+    as its continuation and not count its start; the checkpoint of a second stop would seem to lie between two epochs.
     """
     fit_loop, epoch_loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
     if fit_loop.restarted_mid_epoch and epoch_loop.batch_progress.is_last_batch:
@@ -82,9 +76,9 @@ def check_progress(
     Args:
         checkpoint: The checkpoint.
         checkpoint_format: The format that it was saved in.
-        own: State of this Trainer's loop: what has to be there.
+        own: State of this Trainer's fit loop, whose counters the checkpoint must have.
         epochs: Epochs of the whole sequence.
-        has_position: Whether the loader notes where in an epoch it is.
+        has_position: Whether the loader saves its position in the epoch.
     """
     loops = checks.mapping("loops", checkpoint.get("loops"), ("fit_loop",))
     loop = checks.mapping("loops/fit_loop", loops["fit_loop"], NEEDED)
@@ -93,7 +87,7 @@ def check_progress(
             _check_counts(f"loops/fit_loop/{name}", loop[name], counts)
     if has_position and loop[BATCHES]["total"]["ready"]:
         _check_position(loop["state_dict"].get("combined_loader"))
-    if checkpoint_format == FORMAT:  # an older one is brought into form later, if it can be
+    if checkpoint_format == FORMAT:  # older formats are normalised later
         settled = copy.deepcopy(checkpoint["loops"])
         settle({"loops": settled})
         _check_equal("loops/fit_loop", loop, settled["fit_loop"])
@@ -108,7 +102,7 @@ def check_progress(
 
 
 def check_clock(checkpoint: dict[str, Any], num_tasks: int, epochs_per_task: int) -> None:
-    """Raise unless the method's task is the one of the last epoch, or the next."""
+    """Raise unless the method's task is that of the last epoch or the next one."""
     epoch = checkpoint["loops"]["fit_loop"][EPOCHS]["current"]
     part, clock = "state_dict/_extra_state", checkpoint["state_dict"].get("_extra_state")
     checks.mapping(part, clock, ("task", "tasks_finished"))
@@ -119,7 +113,7 @@ def check_clock(checkpoint: dict[str, Any], num_tasks: int, epochs_per_task: int
 
 
 def _check_counts(part: str, saved: object, own: object) -> None:
-    """All that is counted here must be counted there."""
+    """Raise unless ``saved`` has all counters of ``own``."""
     if isinstance(own, dict):
         found = checks.mapping(part, saved, own)
         for name, value in own.items():
@@ -140,7 +134,6 @@ def _check_equal(part: str, saved: Any, settled: Any) -> None:
 
 
 def _check_position(loaders: object) -> None:
-    """Where the loader is."""
     part = "loops/fit_loop/state_dict/combined_loader"
     (loader,) = checks.sequence(part, loaders, 1)
     checks.integer(f"{part}/0/position", checks.mapping(f"{part}/0", loader, ("position",))["position"])

@@ -1,7 +1,6 @@
-"""Whose checkpoint it is, and its table of contents: every entry with its type and shape.
+"""The method's record in a checkpoint, and the checkpoint's table of contents: type and shape of every entry.
 
-An entry that is gone is not always noticed otherwise: a random stream that is not there begins anew, and so does an
-optimizer's momentum.
+Without the table a missing entry may go unnoticed: a missing random stream or momentum would silently start over.
 """
 
 from collections.abc import Iterator
@@ -14,36 +13,33 @@ from ddn_lightning.checkpoint.loops import FORMAT
 from ddn_lightning.errors import ConfigurationError
 
 OF_SEQUENCE = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
-LEFT_OUT = ("loops", "pytorch-lightning_version")  # checked on their own; Lightning may migrate them to its version
+NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
 
 def checked_record(record: object, method: str, num_classes: int) -> dict[str, Any]:
-    """What a method has noted about itself and its data. Raise if it was another one, or for other data."""
+    """The method's record, checked. Raise if it is of another method or number of classes."""
     if record is None:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    noted = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence"))
-    if noted["method"] != method:
-        raise ConfigurationError(f"expected a checkpoint of {method}, got one of {noted['method']}")
-    if noted["num_classes"] != num_classes:
-        raise ConfigurationError(f"expected a checkpoint for {num_classes} classes, got one for {noted['num_classes']}")
-    sequence = checks.mapping("record of the sequence", noted["sequence"], OF_SEQUENCE)
-    checks.integer("seed of the data's order", sequence["shuffle_seed"], most=checks.LARGEST_SEED)
-    return {**noted, "format": checks.integer("format", noted.get("format", 1), 1, FORMAT)}
+    saved = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence"))
+    if saved["method"] != method:
+        raise ConfigurationError(f"expected a checkpoint of {method}, got one of {saved['method']}")
+    if saved["num_classes"] != num_classes:
+        raise ConfigurationError(f"expected a checkpoint for {num_classes} classes, got one for {saved['num_classes']}")
+    sequence = checks.mapping("record of the sequence", saved["sequence"], OF_SEQUENCE)
+    checks.integer("seed of the data order", sequence["shuffle_seed"], most=checks.LARGEST_SEED)
+    return {**saved, "format": checks.integer("format", saved.get("format", 1), 1, FORMAT)}
 
 
 def checked_progress(state: object, num_classes: int) -> tuple[int, int, int]:
-    """The task being trained, counted from 0, and how many tasks have ended and epochs were evaluated.
-
-    There are no more tasks than classes.
-    """
+    """The current task, counted from 0, the number of finished tasks and the number of evaluated epochs."""
     progress = checks.mapping("progress", state, ("task", "tasks_finished"))
-    task = checks.integer("task", progress["task"], -1, num_classes - 1)
+    task = checks.integer("task", progress["task"], -1, num_classes - 1)  # there are at most as many tasks as classes
     ended = checks.integer("tasks_finished", progress["tasks_finished"], 0, task + 1)
     return task, ended, checks.integer("epochs_evaluated", progress.get("epochs_evaluated", 0))
 
 
 def move_epochs_evaluated(checkpoint: dict[str, Any]) -> None:
-    """Put the number of epochs evaluated where it is kept now: until format 2 the callback had it."""
+    """Move the number of evaluated epochs from the callback's state, where version 0.1 saved it, to the method's."""
     progress = checkpoint["state_dict"].get("_extra_state")
     for state in checkpoint.get("callbacks", {}).values():
         if isinstance(progress, dict) and isinstance(state, dict) and "epochs_evaluated" in state:
@@ -51,18 +47,18 @@ def move_epochs_evaluated(checkpoint: dict[str, Any]) -> None:
 
 
 def table_of_contents(checkpoint: dict[str, Any]) -> dict[str, str]:
-    """What is where.
+    """Type and shape of every entry, by path.
 
     >>> import torch
     >>> table_of_contents({"epoch": 3, "state_dict": {"bias": torch.zeros(2)}, "callbacks": {}})
     {'epoch': 'int', 'state_dict/bias': 'float32 of shape (2,)', 'callbacks': 'a dict of 0'}
     """
-    listed = {name: value for name, value in checkpoint.items() if name not in LEFT_OUT}
+    listed = {name: value for name, value in checkpoint.items() if name not in NOT_LISTED}
     return dict(_entries(listed, ""))
 
 
 def check_contents(checkpoint: dict[str, Any], table: object) -> None:
-    """Raise if an entry is missing, or is another thing than when the checkpoint was written."""
+    """Raise if an entry is missing, or its type or shape has changed."""
     found = table_of_contents(checkpoint)
     for path, form in checks.mapping("table of contents", table).items():
         if found.get(path) != form:

@@ -1,4 +1,4 @@
-"""Weights and optimizers. Lightning would notice a wrong value in the first step, or never."""
+"""Checks of weights and optimizer states. Lightning would notice a wrong value in the first step, or never."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -14,40 +14,36 @@ REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.Ada
 STATISTICS = ("running_var", "num_batches_tracked")  # of BatchNorm, never negative
 GIVEN = ("lr", "momentum", "weight_decay")  # of the classifier: constructor arguments override restored optimizer state
 NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
-PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # their states have their parameters' shape
+PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # whose states have the shape of their parameters
 
 
 def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
-    """Raise unless weights are finite and fit a network.
+    """Raise unless a checkpoint's ``state_dict`` is finite and fits our own.
 
-    Args:
-        saved: The checkpoint's.
-        own: The network's.
-        is_fit: Whether the accuracy matrices must fit too; in an evaluation they are the checkpoint's.
-        is_strict: Whether all have to be there, and no others.
+    The accuracy matrices must fit only if ``is_fit``; an evaluation takes the checkpoint's. ``is_strict``: equal keys.
     """
     found = checks.mapping("state_dict", saved)
-    if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # which version 0.1 did not have
+    if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # version 0.1 has no calibrated matrix
         missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
-        _misfit(f"it lacks {', '.join(missing[:5]) or 'nothing'} and has besides {', '.join(unknown[:5]) or 'nothing'}")
+        _misfit(f"missing: {', '.join(missing[:5]) or 'nothing'}; unexpected: {', '.join(unknown[:5]) or 'nothing'}")
     for name, weight in own.items():
         if name in found and isinstance(weight, Tensor) and (is_fit or name not in MATRICES):
             _check_weight(name, found[name], weight)
 
 
 def fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """The number of tasks comes with the data; a method that is loaded without data takes the checkpoint's."""
-    if (measured := state.get(prefix + "accuracy_matrix")) is not None:  # version 0.1 had no calibrated ones
+    """Resize the accuracy matrices to the checkpoint's, for a method that is loaded without data."""
+    if (measured := state.get(prefix + "accuracy_matrix")) is not None:  # version 0.1 has no calibrated matrix
         state.setdefault(prefix + CALIBRATED_MATRIX, torch.full_like(measured, torch.nan))
     for name in MATRICES:
         if (saved := state.get(prefix + name)) is not None:
-            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 rounded them in bf16-true
+            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 saved bfloat16 in bf16-true
             matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
             setattr(module, name, matrix)
 
 
 def check_buffers(part: str, saved: object, own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Values for some of a network's buffers. Raise unless they are finite and fit."""
+    """Saved values of some of a network's buffers. Raise unless they are finite and fit."""
     found: dict[str, Tensor] = checks.mapping(part, saved)
     for name, value in found.items():
         if name not in own:
@@ -64,7 +60,7 @@ def _check_weight(name: str, saved: object, own: Tensor) -> None:
         checks.tensor(part, saved, dtype, own.shape, 0, 100, may_be_nan=True)
     elif own.isfinite().all():
         checks.tensor(part, saved, dtype, own.shape, 0 if name.endswith(STATISTICS) else None)
-    elif not saved.is_floating_point():  # a buffer that begins with infinity, such as a mask, may hold what it likes
+    elif not saved.is_floating_point():  # a buffer with infinite values, such as a mask, may hold any value
         checks.refuse(part, "floating point", saved)
 
 
@@ -73,12 +69,7 @@ def _misfit(reason: str) -> NoReturn:
 
 
 def check_optimizers(saved: object, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Raise unless the states are those of such optimizers, and finite.
-
-    Args:
-        saved: The checkpoint's.
-        optimizers: New ones, not used for anything else: they take the states over.
-    """
+    """Raise unless optimizer states are finite and fit ``optimizers``, into which they are loaded for the check."""
     states = checks.sequence("optimizer_states", saved, len(optimizers))
     for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
         part, own = f"optimizer_states/{index}", optimizer.state_dict()
@@ -91,7 +82,7 @@ def check_optimizers(saved: object, optimizers: Sequence[torch.optim.Optimizer])
             _check_moments(f"{part}/state/{key}", moments, parameters[place], form, type(optimizer))
         for number, (group, own_group) in enumerate(zip(state["param_groups"], own["param_groups"], strict=True)):
             _check_parameters(f"{part}/param_groups/{number}", group, own_group)
-        optimizer.load_state_dict(state)  # adds options that were not known when the checkpoint was written
+        optimizer.load_state_dict(state)  # adds options newer than the checkpoint
         for number, (group, own_group) in enumerate(zip(optimizer.param_groups, own["param_groups"], strict=True)):
             given = GIVEN if index == 0 else ("lr",)
             _check_options(f"{part}/param_groups/{number}", group, own_group, given)
@@ -105,19 +96,19 @@ def _check_parameters(part: str, saved: object, own: dict[str, Any]) -> None:
 
 
 def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], given: Sequence[str]) -> None:
-    """All but those that may be given anew must be as they are, since the checkpoint's would count from now on."""
+    """Raise unless the options equal our own, except those that constructor arguments override."""
     checks.mapping(part, group, own)
     for name, value in own.items():
         if name in given:
             checks.number(f"{part}/{name}", group[name], least=0)
         elif name != "params" and (type(group[name]) is not type(value) or group[name] != value):
-            checks.refuse(f"{part}/{name}", f"{value}, as it is now", group[name])
+            checks.refuse(f"{part}/{name}", f"{value}, the optimizer's value", group[name])
 
 
 def _check_moments(
     part: str, saved: object, parameter: Tensor, form: dict[str, torch.Size], kind: type[torch.optim.Optimizer]
 ) -> None:
-    """What an optimizer has noted of a parameter. ``form`` has the shapes that a new optimizer begins with, if any."""
+    """Check an optimizer's state of one parameter; ``form`` has the shapes in a new optimizer's state, if any."""
     for name, value in checks.mapping(part, saved, (*form, *REQUIRED.get(kind, ()))).items():
         where, least = f"{part}/{name}", 0 if name in NEVER_NEGATIVE else None
         if isinstance(value, Tensor) or name in form or name in REQUIRED.get(kind, ()):

@@ -1,4 +1,4 @@
-"""The command ``ddn bench``: its options, and its tables."""
+"""The command ``ddn bench``: options and tables."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,46 +9,44 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.progress import Progress
 
-import ddn_lightning
+from ddn_lightning import methods
 from ddn_lightning.bench.baselines import OURS
 from ddn_lightning.bench.measure import Report, measure
 from ddn_lightning.bench.prepared_method import PARTS, Workload
-from ddn_lightning.cli.parser import CommandParser
+from ddn_lightning.cli.parser import CommandParser, class_names
 from ddn_lightning.distill.bilevel_distiller import PRECISIONS
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.replay_method import ReplayMethod
 
-DESCRIPTION = """Measure on this machine what a step costs: each method with and without DDN, the modes of DDN's
-gradient against an unrolled one, the parts of a step, the loop around it, and the input. On a CPU by the process's own
-time and one thread, so that other programs hardly matter."""
+DESCRIPTION = """Measure the cost of a training step on this machine: each method with and without DDN, the modes of
+DDN's gradient against an unrolled one, the parts of a step, the loop around it, and the input pipeline. On a CPU it
+measures process time with one thread, so that other programs hardly matter."""
 DEFAULT_METHODS = ("ER", "DERPlusPlus", "CLSER", "ERACE")
 
 
 def bench(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     settings = _parser().parse_args(list(arguments))
-    methods = [_method(name) for name in settings.method]
+    chosen = [_method(name) for name in settings.method]
     workload = _workload(settings)
     check_positive(rounds=settings.rounds)
-    with Progress(console=Console(stderr=True), transient=True) as progress:  # there, so that the result can be piped
+    with Progress(console=Console(stderr=True), transient=True) as progress:  # stdout is for the result
 
         def section(name: str, actions: int) -> Callable[[], None]:
             task = progress.add_task(name, total=actions)
             return lambda: progress.advance(task)
 
-        report = measure(methods, workload, settings.rounds, settings.growth, section)
+        report = measure(chosen, workload, settings.rounds, settings.growth, section)
     print(json.dumps(report, indent=1) if settings.json else as_markdown(report))
     return 0
 
 
 def _method(name: str) -> type[ReplayMethod]:
-    found = getattr(ddn_lightning, name, None)
-    if isinstance(found, type) and issubclass(found, ReplayMethod) and not found.__abstractmethods__:
-        return found
-    public = [getattr(ddn_lightning, other) for other in ddn_lightning.__all__]
-    methods = [m for m in public if isinstance(m, type) and issubclass(m, ReplayMethod) and not m.__abstractmethods__]
-    choices = ", ".join(sorted(method.__name__ for method in methods))
-    raise ConfigurationError(f"method must be one of {choices}, got {name}")
+    choices = class_names("model")
+    if name not in choices:
+        raise ConfigurationError(f"method must be one of {', '.join(choices)}, got {name}")
+    method: type[ReplayMethod] = getattr(methods, name)
+    return method
 
 
 def _workload(settings: Namespace) -> Workload:
@@ -75,26 +73,26 @@ def _device(name: str) -> torch.device:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn bench", description=DESCRIPTION)
-    parser.add_argument("--method", type=str, nargs="+", default=list(DEFAULT_METHODS), help="Classes of methods.")
+    parser.add_argument("--method", type=str, nargs="+", default=list(DEFAULT_METHODS), help="Method classes.")
     integers = {
         "width": "Channels of ResNet-18's first stage; the paper's is 64.",
-        "batch": "Incoming images per step, and as many of each draw from memory.",
+        "batch": "Incoming images per step, and images per draw from memory.",
         "image_size": "Height and width of the images.",
         "num_classes": "Classes of the sequence.",
         "buffer_size": "Images in memory.",
     }
     for name, text in integers.items():
         parser.add_argument(f"--{name}", type=int, default=getattr(Workload, name), help=text)
-    parser.add_argument("--device", type=str, default="auto", help="Such as cuda:0. auto: a GPU if there is one.")
-    parser.add_argument("--precision", type=Literal[PRECISIONS], default=Workload.precision, help="Of the Trainer.")
-    parser.add_argument("--rounds", type=int, default=3, help="How often each is timed; the shortest time counts.")
-    parser.add_argument("--growth", action="store_true", help="Also see what grows with what (minutes more).")
-    parser.add_argument("--json", action="store_true", help="Print numbers for a program.")
+    parser.add_argument("--device", type=str, default="auto", help="For example cuda:0; auto uses a GPU if present.")
+    parser.add_argument("--precision", type=Literal[PRECISIONS], default=Workload.precision, help="Trainer precision.")
+    parser.add_argument("--rounds", type=int, default=3, help="Number of timings, of which the shortest counts.")
+    parser.add_argument("--growth", action="store_true", help="Also measure scaling with each size (minutes more).")
+    parser.add_argument("--json", action="store_true", help="Print JSON instead of tables.")
     return parser
 
 
 def as_markdown(report: Report) -> str:
-    """All tables, with what they were measured on."""
+    """All tables, below a line about the machine and the workload."""
     workload = report["workload"]
     size = workload["image_size"]
     intro = (
@@ -102,8 +100,7 @@ def as_markdown(report: Report) -> str:
         f"{workload['width']}, {workload['batch']} incoming images of {size} x {size} and as many of each draw from "
         f"memory, {workload['precision']}; the shortest of {report['rounds']} interleaved rounds."
     )
-    tables = [*_costs(report), _parts(report), _loops(report), _input(report), _start_up(report)]
-    return "\n\n".join([intro, *tables, *([_growth(report)] if "growth" in report else [])])
+    return "\n\n".join([intro, *_costs(report), *_loop_tables(report), *_other_tables(report)])
 
 
 def _costs(report: Report) -> list[str]:
@@ -117,35 +114,31 @@ def _costs(report: Report) -> list[str]:
     ]
 
 
-def _parts(report: Report) -> str:
+def _loop_tables(report: Report) -> list[str]:
     loop = report["loops"][OURS]["overhead_ms"]
     parts = {name: {**parts, "loop": loop} for name, parts in report["parts"].items()}
-    return _table(["mean ms of a step", *PARTS, "loop"], _rows(parts, dict.fromkeys([*PARTS, "loop"], ".1f")))
+    part_rows = _rows(parts, dict.fromkeys([*PARTS, "loop"], ".1f"))
+    loop_rows = _rows(report["loops"], {"ms": ".1f", "over_bare": ".2f", "overhead_ms": ".2f"})
+    return [
+        _table(["mean ms of a step", *PARTS, "loop"], part_rows),
+        _table(["loop around ER", "ms per step", "to bare Lightning", "ms beyond plain PyTorch"], loop_rows),
+    ]
 
 
-def _loops(report: Report) -> str:
-    rows = _rows(report["loops"], {"ms": ".1f", "over_bare": ".2f", "overhead_ms": ".2f"})
-    return _table(["loop around ER", "ms per step", "to bare Lightning", "ms beyond plain PyTorch"], rows)
-
-
-def _input(report: Report) -> str:
+def _other_tables(report: Report) -> list[str]:
     augment, memory = report["input"]["augment_us_per_image"], report["input"]["add_and_draw"]
     rows = [[f"augment, {name}", f"{us:.1f} per image", "-"] for name, us in augment.items()]
     rows += [[f"offer and draw a batch, {n}", f"{m['us']:.1f}", f"{m['er_steps']:.4f}"] for n, m in memory.items()]
-    return _table(["input", "µs", "in ER steps"], rows)
-
-
-def _start_up(report: Report) -> str:
-    return _table(["start-up", "s"], [[f"`{name}`", f"{value:.2f}"] for name, value in report["start_up"].items()])
-
-
-def _growth(report: Report) -> str:
-    rows = [[g["axis"], f"{g['value']:,}", f"{g['er_ms']:.1f}", f"{g['ddn_ms']:.1f}"] for g in report["growth"]]
-    return _table(["what grows", "to", "ER, ms", "ER + DDN, ms"], rows)
+    start_up = [[f"`{name}`", f"{value:.2f}"] for name, value in report["start_up"].items()]
+    tables = [_table(["input", "µs", "in ER steps"], rows), _table(["start-up", "s"], start_up)]
+    if "growth" in report:
+        rows = [[g["axis"], f"{g['value']:,}", f"{g['er_ms']:.1f}", f"{g['ddn_ms']:.1f}"] for g in report["growth"]]
+        tables.append(_table(["what grows", "to", "ER, ms", "ER + DDN, ms"], rows))
+    return tables
 
 
 def _rows(numbers: Mapping[str, Mapping[str, float | None]], formats: Mapping[str, str]) -> list[list[str]]:
-    """A row for each name, of the numbers that there is a format for.
+    """A row per name with its formatted numbers, one column per format.
 
     >>> _rows({"ER": {"ms": 1.234, "mib": None}}, {"ms": ".1f", "mib": ".1f"})
     [['ER', '1.2', '-']]
@@ -155,7 +148,7 @@ def _rows(numbers: Mapping[str, Mapping[str, float | None]], formats: Mapping[st
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Words to the left, numbers to the right.
+    """A Markdown table: first column left-aligned, the others right-aligned.
 
     >>> print(_table(["a", "b"], [["1", "2"]]))
     | a | b |

@@ -1,6 +1,5 @@
 """The command ``ddn compare``."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -9,13 +8,14 @@ from ddn_lightning.cli.output import check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.cli.report_command import read_runs
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note
 from ddn_lightning.report.compared import compared
 from ddn_lightning.report.compared_tables import as_csv, as_latex, as_markdown
 from ddn_lightning.report.seed_group import STATISTICS
 
-DESCRIPTION = """Compare runs that differ in more than their seed: differences to a baseline, paired by seed, with 95 %
-confidence intervals, and what they cost in processor time. Runs that differ in their seed only are one row. A folder of
-runs stands for all of them: ddn compare runs --baseline er -o table.md --figure cost.png"""
+DESCRIPTION = """Compare groups of runs: differences to a baseline, paired by seed, with 95 % confidence intervals and
+processor time. Runs that differ only in their seed form one row. A folder of runs means all runs in it:
+ddn compare runs --baseline er -o table.md --figure cost.png"""
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "latex": as_latex}
 FIGURE_FORMATS = (".png", ".svg")
 
@@ -34,33 +34,33 @@ def compare(arguments: Sequence[str]) -> int:
         reasons = "; ".join(comparison.left_out) or "none has them recorded"
         raise ConfigurationError(f"run must be finished and have {settings.statistics} statistics, but {reasons}")
     if settings.figure is not None:
-        from ddn_lightning.report.figures.pareto import pareto_figure  # here: drawing is seldom needed
+        from ddn_lightning.report.figures.pareto import pareto_figure  # here: importing Matplotlib is slow
         from ddn_lightning.report.figures.style import save_as
 
         save_as(pareto_figure(comparison.rows), Path(settings.figure))
     write_output(settings.output, FORMATS[settings.format](comparison))
-    if settings.format != "markdown":  # which says so itself
+    if settings.format != "markdown":  # Markdown lists them itself
         for line in comparison.left_out:
-            print(f"note: left out {line}", file=sys.stderr)
+            note(f"left out {line}")
     return 0
 
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn compare", description=DESCRIPTION)
-    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="Folder of a run, or of several.")
+    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="A run folder, or a folder of run folders.")
     parser.add_argument(
         "--baseline",
         type=str,
-        help="What to compare with: a method such as er or 'ER + DDN', or a run's name, which stands for all seeds of "
-        "it. By default each method is compared with itself: no plug-in, no control, default options.",
+        help="Baseline: a method such as er or 'ER + DDN', or the name of a run, with all its seeds. Default: for each "
+        "method the same method without plug-in or control, with default options.",
     )
     parser.add_argument(
         "--statistics",
         type=Literal["running", "calibrated", "both"],
         default="both",
-        help="BatchNorm statistics of the evaluation; rows of what was not recorded are left out.",
+        help="BatchNorm statistics of the evaluation; runs without them are left out.",
     )
-    parser.add_argument("--format", type=Literal["markdown", "csv", "latex"], default="markdown", help="Of the table.")
+    parser.add_argument("--format", type=Literal["markdown", "csv", "latex"], default="markdown", help="Table format.")
     parser.add_argument("-o", "--output", type=str, default="-", help="File for the table; - prints it.")
-    parser.add_argument("--figure", type=str, help="PNG or SVG file for ACC and FM over cost, with the Pareto front.")
+    parser.add_argument("--figure", type=str, help="PNG or SVG file: ACC and FM over cost, with the Pareto front.")
     return parser

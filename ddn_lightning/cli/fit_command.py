@@ -1,4 +1,4 @@
-"""LightningCLI for task sequences: run folders, results, resuming, and messages instead of tracebacks."""
+"""LightningCLI for task sequences: run folders, results, resuming, and one-line errors."""
 
 import os
 import re
@@ -23,67 +23,67 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint
+from ddn_lightning.callbacks.logged_curves import saved_curves
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.run_record import RunRecord
-from ddn_lightning.callbacks.start_checks import TOO_FEW_VALUES, StartChecks, single_image
 from ddn_lightning.callbacks.stop_signals import Interrupted, passing_on
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 from ddn_lightning.cli.lost_process import mistake_in_a_process
-from ddn_lightning.cli.resume import last_checkpoint, logged_until, read_checkpoint
+from ddn_lightning.cli.resume import last_checkpoint, read_checkpoint
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
 from ddn_lightning.lightning_internals import is_restoring, kill_processes_of
+from ddn_lightning.methods.start_checks import TOO_FEW_VALUES, single_image
 from ddn_lightning.runs.curve_logger import CurveLogger
 from ddn_lightning.runs.files import check_writable, is_pipe
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
 
 ALL_DEVICES = -1
-NO_MEMORY = "can't allocate memory"  # what torch says on a CPU, by a RuntimeError
-RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # tells processes started for further devices which folder the first one took
+NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError on a CPU
+RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # passes the run folder to the processes of other devices
 
 
 class DDNCommand(LightningCLI):
-    """What ``ddn fit``, ``validate`` and ``test`` do beyond LightningCLI."""
+    """``ddn fit``, ``validate`` and ``test``."""
 
     folder: RunFolder | None = None
     record: RunRecord | None = None
-    resumed_folder: Path | None = None  # of the run to go on with
-    logged_until: int | None = None  # the step from which on its curves are logged anew
-    is_auto = False  # whether to start where there is nothing to go on from
+    resumed_folder: Path | None = None  # the run folder to resume in
+    purge_step: int | None = None  # the step from which TensorBoard's curves are replaced
+    is_auto = False  # whether to start a new run if there is no checkpoint
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """What ``ddn`` can do, each with the arguments of the Trainer's method that are not options."""
+        """The subcommands, each with the arguments of the Trainer's method that are not options."""
         commands = LightningCLI.subcommands()
         return {name: commands[name] for name in ("fit", "validate", "test")}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Options besides those of the method, the data and the Trainer."""
+        """Add the options that are not of the method, the data or the Trainer."""
         parser.add_argument(
             "--name",
             type=str | None,
             default=None,
-            help="Name of the run. Everything it leaves goes to the folder <runs>/<name>, which must be new unless "
-            "--ckpt_path last or auto goes on with it. Default: <method>-<data>-seed<seed>, with a number if that is "
-            "taken.",
+            help="Name of the run. All its files go to <runs>/<name>, which must be new unless --ckpt_path last or "
+            "auto resumes it. Default: <method>-<data>-seed<seed>, with a number if that is taken.",
         )
         parser.add_argument(
             "--save_every_n_minutes",
             type=NonNegativeFloat,
             default=10.0,
             help="Minutes between two checkpoints within a task, besides those at task ends: "
-            "<runs>/<name>/checkpoints/last.ckpt, from which --ckpt_path last goes on.",
+            "<runs>/<name>/checkpoints/last.ckpt, from which --ckpt_path last resumes.",
         )
-        parser.add_argument("--runs", type=str, default="runs", help="Folder for the folders of all runs.")
-        # not left to trainer.callbacks, of which a later file's list replaces that of an earlier one
+        parser.add_argument("--runs", type=str, default="runs", help="Parent folder of all run folders.")
+        # not in trainer.callbacks: the list of a later file replaces that of an earlier one
         parser.add_class_arguments(Forgetting, "forgetting")
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse, and check what Lightning refuses with a traceback."""
+        """Parse, and refuse values that Lightning refuses with a traceback."""
         for word in sys.argv[1:] if args is None else args:
-            if is_pipe(word.rpartition("=")[2]):  # jsonargparse would wait for somebody to write into it
+            if is_pipe(word.rpartition("=")[2]):  # jsonargparse would block on it
                 raise ConfigurationError(f"expected a file, got the pipe {word}")
         try:
             super().parse_arguments(parser, args)
@@ -98,19 +98,20 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"trainer.devices must be a positive number, or -1 for all, got {devices}")
 
     def _parse_ckpt_path(self) -> None:
-        """Check the checkpoint before anything is built. Unlike Lightning's, its values never replace given ones."""
+        """Check the checkpoint before anything is built. Lightning's version also overrides options with its values."""
         config = self.config[self.config.subcommand]
         config.name = config.name or None
         if config.get("ckpt_path") in ("last", "auto"):
             config.ckpt_path = self._last_checkpoint(config)
         if config.get("ckpt_path") is not None:
             checkpoint = read_checkpoint(Path(config.ckpt_path), config.model.class_path.rpartition(".")[2])
-            self.logged_until = logged_until(checkpoint)
+            if (curves := saved_curves(checkpoint)) is not None:
+                self.purge_step = curves.step
 
     def _last_checkpoint(self, config: Any) -> str | None:
         self.is_auto = config.ckpt_path == "auto" and self.config.subcommand == "fit"
         if config.name is None and (self.is_auto or isinstance(config.seed_everything, bool)):
-            raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to go on with")
+            raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to resume")
         name = config.name or _default_name(config)
         found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
         if found is not None:
@@ -124,11 +125,11 @@ class DDNCommand(LightningCLI):
         return None
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Add the run folder with its loggers and results, and the progress bar."""
+        """Add the run folder, the loggers and the callbacks."""
         config = self.config_init[self.subcommand]
         self._check_num_classes()
         check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
-        callbacks: list[Callback] = [StartChecks(), *self._measuring(config)]
+        callbacks: list[Callback] = self._forgetting(config)
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run:
@@ -145,13 +146,12 @@ class DDNCommand(LightningCLI):
         with self._remove_folder_on_early_failure(), self._as_configuration_error():
             return super().instantiate_trainer(**kwargs)
 
-    def _measuring(self, config: Any) -> list[Callback]:
-        """The callback that measures, unless ``trainer.callbacks`` has one already."""
+    def _forgetting(self, config: Any) -> list[Callback]:
+        """The configured :class:`Forgetting`, unless ``trainer.callbacks`` has one."""
         given = config.trainer.callbacks or []
         if not any(isinstance(c, Forgetting) for c in (given if isinstance(given, list) else [given])):
             return [config.forgetting]
-        asked_for = self.config[self.subcommand].forgetting
-        if asked_for != self._parser(self.subcommand).get_defaults().forgetting:
+        if self.config[self.subcommand].forgetting != self._parser(self.subcommand).get_defaults().forgetting:
             raise ConfigurationError("forgetting must be left out where trainer.callbacks has a Forgetting of its own")
         return []
 
@@ -167,32 +167,32 @@ class DDNCommand(LightningCLI):
             stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
             raise
         except (DivergenceError, ProcessRaisedException) as error:
-            told = error if isinstance(error, DivergenceError) else DivergenceError.told_by(str(error))
-            if told is None:
+            diverged = error if isinstance(error, DivergenceError) else DivergenceError.from_traceback(str(error))
+            if diverged is None:
                 raise
             if (path / CHECKPOINTS / LAST).is_file():
-                name = os.path.relpath(path, self.config[self.subcommand].runs)
-                told.add_note(f"to go on from the last good checkpoint add --name {shlex.quote(name)} --ckpt_path last")
-            raise told from None
+                name = shlex.quote(os.path.relpath(path, self.config[self.subcommand].runs))
+                diverged.add_note(f"to resume from the last good checkpoint add --name {name} --ckpt_path last")
+            raise diverged from None
         except SystemExit as error:
-            if isinstance(error.__context__, KeyboardInterrupt):  # for which Lightning exits with 1
+            if isinstance(error.__context__, KeyboardInterrupt):  # Lightning's exit code would be 1
                 raise KeyboardInterrupt from error
             raise
         if self.folder is not None:
             self.folder.unlock()
 
     def validate(self, **kwargs: Any) -> None:
-        """Measure on the tasks seen."""
+        """Evaluate on the tasks seen."""
         with self._as_configuration_error():
             self.trainer.validate(**kwargs)
 
     def test(self, **kwargs: Any) -> None:
-        """Measure on all tasks."""
+        """Evaluate on all tasks."""
         with self._as_configuration_error():
             self.trainer.test(**kwargs)
 
     def _check_num_classes(self) -> None:
-        """The method got the data's number of classes, whatever was given: jsonargparse overwrites it silently."""
+        """Refuse a given ``num_classes`` that differs from the data's: jsonargparse silently overwrites it."""
         given = self.config[self.subcommand].model.init_args.get("num_classes")
         found, data = self.datamodule.num_classes, type(self.datamodule).__name__
         if given not in (None, found):
@@ -200,7 +200,7 @@ class DDNCommand(LightningCLI):
 
     @contextmanager
     def _remove_folder_on_early_failure(self) -> Iterator[None]:
-        """Remove the new run folder again if training fails before it has begun."""
+        """Remove a new run folder if the run fails before training begins."""
         try:
             yield
         except BaseException:
@@ -211,19 +211,19 @@ class DDNCommand(LightningCLI):
 
     @contextmanager
     def _as_configuration_error(self) -> Iterator[None]:
-        """Tell what Lightning refuses, and a checkpoint that does not fit, from mistakes of ours."""
+        """Raise a :class:`ConfigurationError` for errors that the user can correct."""
         try:
             yield
         except DivergenceError:
             raise
         except Exception as error:
-            mistake = self._mistake_behind(error)
+            mistake = self._user_error(error)
             if mistake is None:
                 raise
             raise ConfigurationError(mistake) from error
 
-    def _mistake_behind(self, error: Exception) -> str | None:
-        """What the user can do about an error, if anything."""
+    def _user_error(self, error: Exception) -> str | None:
+        """The message of an error that the user can correct; ``None`` for any other error."""
         if (mistake := mistake_in_a_process(error)) is not None:
             return mistake
         frames = [frame for frame, _ in walk_tb(error.__traceback__)]
@@ -245,7 +245,7 @@ class DDNCommand(LightningCLI):
         return None
 
     def _misfit(self, error: Exception) -> str:
-        """What is wrong with the checkpoint that is being restored."""
+        """The message about a checkpoint that cannot be restored."""
         path = self.config[self.subcommand].ckpt_path
         if isinstance(error, ConfigurationError):
             return f"{path}: {error}"
@@ -253,18 +253,17 @@ class DDNCommand(LightningCLI):
         return f"{path} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
 
     def _config_as_yaml(self) -> str:
-        """What repeats the run from its beginning, under another name."""
-        parser = self._parser(self.subcommand)
+        """The configuration that repeats the run from its start."""
         config = self.config[self.subcommand].clone()
         config.ckpt_path = None
-        return str(parser.dump(config, skip_unset=False))
+        return str(self._parser(self.subcommand).dump(config, skip_unset=False))
 
     def _loggers(self, folder: RunFolder) -> list[Logger]:
-        """CSV always, TensorBoard where it is installed, both writing straight into the run folder."""
+        """CSV, and TensorBoard if it is installed; both write directly to the run folder."""
         parent, name = folder.path.parent, folder.path.name
         loggers: list[Logger] = [CurveLogger(parent, name, version="")]
-        if find_spec("tensorboard"):  # purge_step hides what an earlier start has logged after its checkpoint
-            purge_step = None if folder.is_new else self.logged_until
+        if find_spec("tensorboard"):
+            purge_step = None if folder.is_new else self.purge_step
             loggers.append(TensorBoardLogger(parent, name, version="", purge_step=purge_step))
         return loggers
 
@@ -287,7 +286,7 @@ class DDNCommand(LightningCLI):
 
 
 def _default_name(config: Any) -> str:
-    """The default name of a run before anything of it is built."""
+    """The default name of a run, before its parts are built."""
     module, _, data = config.data.class_path.rpartition(".")
     method = config.model.class_path.rpartition(".")[2]
     return _name_of(method, getattr(import_module(module), data).name, config.seed_everything)

@@ -1,4 +1,4 @@
-"""What to say when one of a run's processes is gone, instead of the others' tracebacks."""
+"""One-line messages about errors in another process of a run, instead of tracebacks."""
 
 import re
 from traceback import walk_tb
@@ -8,26 +8,26 @@ from torch.multiprocessing.spawn import ProcessException
 from ddn_lightning.errors import ConfigurationError
 
 CONNECTION = re.compile(r"Connection (closed|reset|refused)( by peer)?|Broken pipe|[Tt]imed out|remote process")
-GO_ON = "if it has saved a checkpoint, the same command goes on from it with its --name and --ckpt_path last"
+RESUME = "if it has saved a checkpoint, the same command resumes from it with its --name and --ckpt_path last"
 
 
 def loss_of_a_process(error: BaseException) -> str | None:
-    """One line about a process that was lost, or ``None`` for an error of another kind.
+    """The message about a lost process; ``None`` for any other error.
 
-    The process that started the others learns how one has ended; the others, that a connection has.
+    The parent process learns how the lost process has ended; the other ranks see a broken connection.
     """
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
     if isinstance(error, ProcessException) and "Traceback" not in str(error):
-        return f"{lines[-1]}; {GO_ON}"
+        return f"{lines[-1]}; {RESUME}"
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
     is_distributed = isinstance(error, ProcessException) or any(m.startswith("torch.distributed") for m in modules[-1:])
     if is_distributed and (found := CONNECTION.search(lines[-1])):
-        return f"another process of this run is gone ({found[0]}); {GO_ON}"
+        return f"another process of this run is gone ({found[0]}); {RESUME}"
     return None
 
 
 def mistake_in_a_process(error: BaseException) -> str | None:
-    """The message of the :class:`ConfigurationError` that another process has ended with, if it was one."""
+    """The message of the :class:`ConfigurationError` that ended another process; ``None`` for any other error."""
     name = f"{ConfigurationError.__module__}.{ConfigurationError.__name__}: "
     last = str(error).strip().rpartition("\n")[2]
     return last.removeprefix(name) if isinstance(error, ProcessException) and last.startswith(name) else None

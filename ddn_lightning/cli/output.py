@@ -1,4 +1,4 @@
-"""Where a command puts its result: a file, a device, a pipe, or standard output."""
+"""Writes a command's result to a file, a device, a pipe or standard output."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.runs.files import atomic_write, naming
 
 STANDARD_OUTPUT = "-"
-NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # for somebody who reads a pipe
+NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # do not wait for the reader of a pipe
 
 
 def is_standard_output(output: str) -> bool:
-    """Whether a result goes to standard output: ``-``, or another name of it such as ``/dev/stdout``."""
+    """Whether a name means standard output: ``-``, or a path such as ``/dev/stdout``."""
     if output == STANDARD_OUTPUT:
         return True
     try:
@@ -24,10 +24,10 @@ def is_standard_output(output: str) -> bool:
 
 
 def check_output(output: str) -> None:
-    """Find out now, not after hours, that a result cannot be written there.
+    """Check before a long computation that its result can be written.
 
     Raises:
-        ConfigurationError: For a folder, a file in none, a socket or a disk.
+        ConfigurationError: For a folder, a file in a missing folder, a socket or a disk.
     """
     if output == STANDARD_OUTPUT:
         return
@@ -40,13 +40,13 @@ def check_output(output: str) -> None:
 
 
 def write_output(output: str, text: str) -> None:
-    """Write a result in UTF-8. A file is replaced as a whole, where links lead to; anything else is written into.
+    """Write a result in UTF-8: replace a file atomically, following links; write into a device or pipe.
 
     Raises:
-        ConfigurationError: If that is not allowed, or if nobody reads from a pipe.
+        ConfigurationError: If writing is not permitted, or if a pipe has no reader.
     """
     check_output(output)
-    content = text.encode(errors="replace")  # a name may be no text
+    content = text.encode(errors="replace")  # file names may not be valid Unicode
     if is_standard_output(output):
         _print(content)
         return
@@ -62,14 +62,14 @@ def write_output(output: str, text: str) -> None:
                 file.write(content)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise ConfigurationError(f"output must be a pipe that somebody reads from, got {output}") from error
+            raise ConfigurationError(f"output must be a pipe with a reader, got {output}") from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             raise ConfigurationError(f"output must be a file that can be written, got {output}: {error}") from error
         raise
 
 
 def _mode(output: str) -> int | None:
-    """The kind of file that a name leads to, or ``None`` if there is none yet."""
+    """The ``st_mode`` of a path; ``None`` if it does not exist."""
     try:
         return os.stat(output).st_mode
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def _mode(output: str) -> int | None:
 
 
 def _print(content: bytes) -> None:
-    """Print what is UTF-8, whatever the terminal claims to understand: it may well be a pipe or a file."""
+    """Write UTF-8 to standard output, independent of the locale."""
     sys.stdout.flush()
     if hasattr(sys.stdout, "buffer"):
         sys.stdout.buffer.write(content)

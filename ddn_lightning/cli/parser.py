@@ -1,4 +1,4 @@
-"""The parsers of ``ddn``: mistakes in one line that names the option, the value and the choices."""
+"""The parsers of ``ddn``, with one-line errors that name the option, the value and the choices."""
 
 import inspect
 import locale
@@ -17,9 +17,9 @@ from ddn_lightning import data, distill, methods, networks
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.runs.config import check_extent, read_settings
 
-PARSER_MODE = "limited_yaml"  # jsonargparse's name for a way of loading values
+PARSER_MODE = "limited_yaml"  # the name of our loader in jsonargparse
 STANDARD_INPUT = "-"
-CHOICES: dict[str, tuple[ModuleType, type]] = {  # what an option can name: exports of a room, by their base
+CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and base class of its choices
     "model": (methods, methods.ReplayMethod),
     "data": (data, data.TaskSequence),
     "backbone": (networks, networks.Backbone),
@@ -39,9 +39,9 @@ NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
 
 class DDNParser(LightningArgumentParser):
-    """Lightning's parser with shorter messages, which list the choices where a class name is not one of them.
+    """Lightning's parser with shorter errors, which list the choices for an unknown class name.
 
-    Refuses configuration files that are none, and those that would take forever to load.
+    It refuses invalid configuration files and those that would take forever to load.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -49,7 +49,7 @@ class DDNParser(LightningArgumentParser):
         super().__init__(*args, **{**kwargs, "parser_mode": PARSER_MODE})
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
-        """Parse a configuration file, once it has proved to be one."""
+        """Check and parse a configuration file."""
         if path != STANDARD_INPUT:
             try:
                 read_settings(Path(path))
@@ -69,13 +69,13 @@ class DDNParser(LightningArgumentParser):
 
 
 def _load(text: str) -> Any:
-    """A value as jsonargparse loads it, unless it stands for too much."""
+    """Jsonargparse's YAML loader, with a limit on the size."""
     check_extent(text)
     return get_loader("yaml")(text)
 
 
 def _check_locale(path: Path) -> None:
-    """Jsonargparse reads files as the locale says."""
+    """Raise unless a file can be decoded in the locale's encoding, which jsonargparse uses."""
     encoding = locale.getpreferredencoding(False)
     try:
         path.read_text(encoding=encoding)
@@ -86,7 +86,7 @@ def _check_locale(path: Path) -> None:
 
 
 class CommandParser(ArgumentParser):
-    """Tells a mistake in one line, by raising it."""
+    """Raises one-line errors."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a :class:`ConfigurationError`."""
@@ -94,7 +94,7 @@ class CommandParser(ArgumentParser):
 
 
 def readable(message: str) -> str:
-    r"""One line of what jsonargparse says in ten.
+    r"""Jsonargparse's error in one line.
 
     >>> readable('Parser key "model":\n  Errors:\n    - Parser key "lr":\n        Expected a <class \'float\'>')
     'model.lr: Expected a float'
@@ -114,7 +114,7 @@ def readable(message: str) -> str:
 
 
 def class_names(option: str) -> list[str]:
-    """The classes of this package that an option of the command line can name in short."""
+    """The classes of this package that an option accepts by their short name."""
     if option not in CHOICES:
         return []
     room, base = CHOICES[option]

@@ -11,11 +11,12 @@ from pathlib import Path
 from ddn_lightning.cli.output import check_output, is_standard_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun, read_run
 from ddn_lightning.runs.results import RESULTS_FILE
 
-DESCRIPTION = """Make one self-contained HTML page of runs: results beside the paper's, figures, what differs between
-the configurations, and the command that repeats each run. A folder of runs stands for all of them:
+DESCRIPTION = """Make a self-contained HTML page of runs: results beside the paper's, figures, differences between the
+configurations, and the command that repeats each run. A folder of runs means all runs in it:
 ddn report runs -o page.html --open"""
 
 
@@ -28,23 +29,22 @@ def report(arguments: Sequence[str]) -> int:
     if settings.open and is_printed:
         raise ConfigurationError(f"output must be a file for --open, got {output}")
     runs = read_runs([Path(run) for run in settings.runs])
-    from ddn_lightning.report.page import page  # here: drawing and rendering are not needed for a mistake
+    from ddn_lightning.report.page import page  # here: importing Matplotlib is slow
 
-    text = page(runs, shlex.join(["ddn", "report", *arguments]))
-    write_output(output, text)
+    write_output(output, page(runs, shlex.join(["ddn", "report", *arguments])))
     print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {output}", file=sys.stderr if is_printed else None)
     if settings.open and not webbrowser.open(Path(output).resolve().as_uri()):
-        print(f"note: no browser could be started, open {output} yourself", file=sys.stderr)
+        note(f"no browser could be started, open {output} yourself")
     return 0
 
 
 def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
-    """The runs at these places, each with a name of its own; a folder without a run of its own stands for those in it.
+    """The runs in these folders, with unique names; a folder that is not a run means all runs below it.
 
     Raises:
-        ConfigurationError: If a place is not there, or if there is no run at any of them.
+        ConfigurationError: If a folder does not exist, or if there are no runs.
     """
-    found: dict[Path, Path] = {}  # by where it really is, so that none is there twice
+    found: dict[Path, Path] = {}  # by resolved path, to read no run twice
     for path in paths:
         if not path.exists():
             raise ConfigurationError(f"run must be the folder of a run, or of several, but there is no {path}")
@@ -71,7 +71,7 @@ def _is_run(folder: Path) -> bool:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn report", description=DESCRIPTION)
-    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="Folder of a run, or of several.")
+    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="A run folder, or a folder of run folders.")
     parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page; - prints it.")
     parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
     return parser

@@ -26,11 +26,11 @@ from ddn_lightning.reproduce.ray_executor import RayExecutor
 from ddn_lightning.runs.results import RunResult, read_divergence, read_result
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
-SOME_FAILED = 1  # the exit code
+SOME_FAILED = 1  # exit code
 SUFFIXES = {".csv": "csv", ".json": "json"}
-DESCRIPTION = """Execute the runs behind a table of the DDN paper, each as a process of its own, and print mean ± std
-(n) beside the paper's numbers. Finished runs are skipped and killed ones go on, so the same command continues
-what was stopped; those that diverged are told and count for nothing. Arguments after -- go to every run:
+DESCRIPTION = """Execute the runs of a table of the DDN paper, each in its own process, and print mean ± std (n) beside
+the paper's numbers. The same command continues after a stop: it skips finished runs and resumes killed ones. Runs that
+diverged are listed and excluded from the means. Arguments after -- are passed to every run:
 ddn reproduce digits -- --trainer.limit_train_batches=2"""
 
 
@@ -57,55 +57,55 @@ def reproduce(arguments: Sequence[str]) -> int:
     check_data(runs)
     code = _execute(runs, _executor(settings))
     if code > SOME_FAILED:
-        print("the same command goes on from here", file=sys.stderr)
+        print("the same command resumes from here", file=sys.stderr)
         return code
     name = _format(settings)
     diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
     report = FORMATS[name](compare(targets, _results(runs), diverged))
-    if name == "markdown":  # whoever reads it elsewhere knows where it comes from
+    if name == "markdown":  # the table states its source
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
     write_output(settings.output or STANDARD_OUTPUT, report)
     return code
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is meant for this command, and what comes after ``--``, for every run."""
+    """The arguments of this command, and those after ``--``, for every run."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     return list(arguments[:end]), list(arguments[end + 1 :])
 
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn reproduce", description=DESCRIPTION)
-    parser.add_argument("table", type=Literal[TABLES], help="Which table.")
+    parser.add_argument("table", type=Literal[TABLES], help="Table to reproduce.")
     several: dict[str, tuple[type, str]] = {
         "methods": (str, "Only these methods, such as er derpp."),
         "datasets": (str, "Only these datasets."),
-        "buffers": (int, "Only these sizes of the memory."),
+        "buffers": (int, "Only these buffer sizes."),
         "plugins": (str, "Only these plug-ins; none is the method alone."),
-        "seeds": (int, "A run for each of these seeds. Default: 1 to 10 online, 1 to 3 offline, as in the paper."),
+        "seeds": (int, "One run per seed. Default: 1 to 10 online, 1 to 3 offline, as in the paper."),
     }
     for name, (kind, text) in several.items():
         parser.add_argument(f"--{name}", type=kind, nargs="+", help=text)
-    parser.add_argument("--preset", type=str, default="paper", help="Which rows of configs/tuned.csv: paper or tuned.")
+    parser.add_argument("--preset", type=str, default="paper", help="Rows of configs/tuned.csv: paper or tuned.")
     parser.add_argument("--width", type=int | None, default=None, help="Width of the backbone; the paper's is 64.")
     parser.add_argument("--configs", type=str, default="configs", help="Folder with the configuration files.")
-    parser.add_argument("--runs", type=str, default="runs", help="Folder for the folders of all runs.")
+    parser.add_argument("--runs", type=str, default="runs", help="Parent folder of all run folders.")
     parser.add_argument("--data", type=str | None, default=None, help="Folder with the datasets, instead of data/.")
-    parser.add_argument("--jobs", type=int | None, default=None, help="Runs at a time. Default: one per GPU, or one.")
-    parser.add_argument("--executor", type=Literal["processes", "ray"], default="processes", help="Where runs run.")
-    parser.add_argument("--address", type=str | None, default=None, help="Of the Ray cluster. Default: a local one.")
-    parser.add_argument("--dry-run", action="store_true", help="Print the command of each run and do nothing.")
-    parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Of the result.")
+    parser.add_argument("--jobs", type=int | None, default=None, help="Parallel runs. Default: one per GPU, or one.")
+    parser.add_argument("--executor", type=Literal["processes", "ray"], default="processes", help="Executor of runs.")
+    parser.add_argument("--address", type=str | None, default=None, help="Ray cluster. Default: start a local one.")
+    parser.add_argument("--dry-run", action="store_true", help="Only print the command of each run.")
+    parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Format of the result.")
     parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
     return parser
 
 
 def _check_places(runs: Path, output: str | None) -> None:
-    """Find out now, not after hours, that something cannot be written."""
+    """Check before the runs that everything can be written."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"runs must be a folder that can be made, got {runs}: {error}") from error
+        raise ConfigurationError(f"runs must be a folder that can be created, got {runs}: {error}") from error
     check_output(output or STANDARD_OUTPUT)
 
 
@@ -142,6 +142,6 @@ def _results(runs: Sequence[Run]) -> dict[Cell, list[RunResult | None]]:
 
 
 def _format(settings: Namespace) -> str:
-    """The format that was asked for, else that of the file, else the one to read."""
+    """The given format, else that of the output file's suffix, else Markdown."""
     suffix = "" if settings.output is None else Path(settings.output).suffix
     return str(settings.format or SUFFIXES.get(suffix, "markdown"))

@@ -1,4 +1,4 @@
-"""Which checkpoint to go on from, and whether it can be read."""
+"""Finds the checkpoint to resume from, and checks that it can be read."""
 
 import zipfile
 from pathlib import Path
@@ -15,19 +15,19 @@ from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 
 def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:
-    """The ``last.ckpt`` of a run; where its name is a default one, the newest among those with a number as well."""
+    """The ``last.ckpt`` of a run; for a default name, the newest among the runs with and without a number."""
     folders = [runs / name, *(runs.glob(f"{name}-[0-9]*") if is_default else ())]
     found = [path for folder in folders if (path := folder / CHECKPOINTS / LAST).is_file()]
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
-    """A method's checkpoint, read without executing anything in it and checked for damage."""
+    """Load a method's checkpoint safely and check it for damage."""
     if not path.is_file():
         raise ConfigurationError(f"ckpt_path must be an existing file, 'last' or 'auto', got {path}")
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch does not look at the checksums
+            damaged = archive.testzip()  # torch does not check the checksums
         if damaged is not None:
             raise zipfile.BadZipFile(f"{damaged} has changed since it was written")
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -48,14 +48,8 @@ def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
 
 
 def _check_version(version: object) -> None:
-    """Lightning reads it before anything else, to bring older checkpoints up to date."""
+    """Raise unless the version is valid: Lightning parses it first, to migrate old checkpoints."""
     try:
-        Version(version)  # type: ignore[arg-type]  # whatever it is
+        Version(version)  # type: ignore[arg-type]  # of any type
     except (InvalidVersion, TypeError):
         checks.refuse("pytorch-lightning_version", "a version such as 2.6.0", version)
-
-
-def logged_until(checkpoint: dict[str, Any]) -> int | None:
-    """The first step whose values a checkpoint does not know as logged."""
-    curves = saved_curves(checkpoint)
-    return None if curves is None else curves.step

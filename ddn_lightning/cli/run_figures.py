@@ -1,6 +1,5 @@
 """Draws a run's figures when it ends."""
 
-import sys
 from pathlib import Path
 
 import numpy
@@ -10,22 +9,23 @@ from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from PIL import Image
 
 from ddn_lightning.callbacks.observations import Observations
+from ddn_lightning.notes import note
 from ddn_lightning.runs.observed import save_observed
 from ddn_lightning.runs.recorded_run import read_run
 
 
 class RunFigures(Callback):
-    """Writes ``observations.npz`` and the figures of a run into its folder, and shows them to TensorBoard and W&B.
+    """Writes ``observations.npz`` and the figures of a run to its folder, and logs them to TensorBoard and W&B.
 
     Args:
-        folder: The run's folder, in which its results are by then.
+        folder: The run folder, with the results of the run.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draw what there is. A figure that fails costs nothing but itself."""
+        """Write the observations and the figures. A figure that fails does not fail the run."""
         if not trainer.is_global_zero:
             return
         for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
@@ -34,21 +34,18 @@ class RunFigures(Callback):
         for logger in trainer.loggers:
             logger.save()
         try:
-            names = self._draw()
+            paths = self._draw()
         except (ValueError, LookupError, TypeError, RuntimeError) as error:
-            print(f"note: the figures could not be drawn: {error}", file=sys.stderr)
+            note(f"the figures could not be drawn: {error}")
             return
-        self._show(trainer, names)
+        self._log(trainer, paths)
 
     def _draw(self) -> list[Path]:
-        from ddn_lightning.report.figures.run_figures import (  # here: only a run's end needs them
-            pictures_of,
-            save_pictures,
-        )
+        from ddn_lightning.report.figures import run_figures  # here: importing Matplotlib is slow
 
-        return save_pictures(pictures_of(read_run(self.folder)), self.folder)
+        return run_figures.save_pictures(run_figures.pictures_of(read_run(self.folder)), self.folder)
 
-    def _show(self, trainer: Trainer, paths: list[Path]) -> None:
+    def _log(self, trainer: Trainer, paths: list[Path]) -> None:
         for logger in trainer.loggers:
             for path in paths:
                 name = f"figures/{path.stem}"

@@ -1,5 +1,6 @@
-"""Which data a run was trained on, in a few numbers, and how other data differs."""
+"""A fingerprint of the data that a run was trained on, and how other data differs."""
 
+import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,59 +11,44 @@ from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
 
-IMAGES_AT_ONCE = 4096  # that are brought into one piece of memory, if they are not
-MOST_NAMES = 6  # that fit in a message
+IMAGES_AT_ONCE = 4096  # made contiguous at a time, for the checksum
+MOST_NAMES = 6  # class names listed in a message
 
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """What is known of the images of one split.
+    """Fingerprint of one split."""
 
-    Args:
-        image_shape: Channels, height, width.
-        images_per_class: How many images each class has.
-        labels_checksum: Over all labels in their order.
-        images_checksum: Over all pixels, in their order: 150 MB of them, as CIFAR has, take less than 0.1 s.
-    """
-
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # channels, height, width
     images_per_class: tuple[int, ...]
     labels_checksum: str
-    images_checksum: str
+    images_checksum: str  # over all pixels: CIFAR's 150 MB take less than 0.1 s
 
     @classmethod
     def of(cls, images: Tensor, labels: Tensor, num_classes: int) -> "SplitFacts":
-        """The facts of checked images."""
+        """The fingerprint of a split that :func:`~ddn_lightning.data.loaded.checked` has passed."""
         counts = labels.bincount(minlength=num_classes).tolist()
         return cls(tuple(images.shape[1:]), tuple(counts), _checksum(labels), _checksum(images))
 
 
 @dataclass(frozen=True)
 class DataRecord:
-    """What decides which label is which, and what was seen under it.
+    """Fingerprint of a dataset: the meaning of each label, and the images."""
 
-    Args:
-        class_names: Names of the classes in the order of their labels, where the data has any.
-        mean: What the images are normalised by.
-        std: See ``mean``.
-        train: The training images, if they were loaded.
-        test: The test images, if they were loaded.
-    """
-
-    class_names: tuple[str, ...] | None
-    mean: tuple[float, ...]
+    class_names: tuple[str, ...] | None  # in label order
+    mean: tuple[float, ...]  # of each channel
     std: tuple[float, ...]
-    train: SplitFacts | None
+    train: SplitFacts | None  # None if not loaded
     test: SplitFacts | None
 
     def as_plain(self) -> dict[str, Any]:
-        """Only lists, numbers, strings and dictionaries, for a checkpoint or a JSON file."""
-        plain: dict[str, Any] = _without_tuples(asdict(self))
+        """The record as JSON values, for a checkpoint or a file."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # tuples become lists
         return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "DataRecord":
-        """The opposite of :meth:`as_plain`."""
+        """Inverse of :meth:`as_plain`."""
         try:
             names, train, test = plain["class_names"], plain["train"], plain["test"]
             return cls(
@@ -76,12 +62,7 @@ class DataRecord:
             raise ConfigurationError(f"the record of the data is damaged ({type(error).__name__}: {error})") from error
 
     def difference(self, given: "DataRecord", whose: str) -> str | None:
-        """A sentence on the first thing in which given data is not this data; ``None`` if nothing is known to differ.
-
-        Args:
-            given: The other data.
-            whose: Whose data this is, such as ``the checkpoint``.
-        """
+        """A sentence about the first difference to given data; ``whose`` names the owner of this record."""
         if self.class_names and given.class_names and self.class_names != given.class_names:
             return _other_names(self.class_names, given.class_names, whose)
         for split in ("train", "test"):
@@ -119,12 +100,6 @@ def _other_images(there: SplitFacts, here: SplitFacts, names: Sequence[str]) -> 
 def _facts(plain: Mapping[str, Any]) -> SplitFacts:
     shape, counts = (tuple(map(int, plain[name])) for name in ("image_shape", "images_per_class"))
     return SplitFacts(shape, counts, str(plain["labels_checksum"]), str(plain["images_checksum"]))
-
-
-def _without_tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_tuples(part) for key, part in value.items()}
-    return [_without_tuples(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _checksum(values: Tensor) -> str:

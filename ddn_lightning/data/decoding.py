@@ -1,4 +1,4 @@
-"""From image files to one tensor, in parallel."""
+"""Parallel decoding of image files to one tensor."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +19,7 @@ from ddn_lightning.notes import note
 
 CHUNK_SIZE = 128  # images per work item: one item per image was slower on CIFAR-10's small files in 3 of 3 runs
 BACKGROUND = (255, 255, 255, 255)  # behind transparent pixels: white, as a browser shows them
-# what turns an image upright, by its EXIF orientation
-UPRIGHT = {
+UPRIGHT = {  # the transpose that turns an image upright, by its EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -34,31 +33,23 @@ Step = TypeVar("Step")
 
 
 class Decoded(NamedTuple):
-    """One image as RGB.
+    """An image as RGB."""
 
-    Args:
-        pixels: The image (height, width, 3).
-        was_transparent: Whether any of its pixels let the background through.
-    """
-
-    pixels: NDArray[numpy.uint8]
-    was_transparent: bool
+    pixels: NDArray[numpy.uint8]  # (height, width, 3)
+    was_transparent: bool  # whether the background shows
 
 
 def decode_images(files: Sequence[ImageFile], image_size: int | None, description: str) -> Tensor:
     """Decode images in parallel to one ``uint8`` tensor (number, 3, height, width).
 
-    Args:
-        files: The images.
-        image_size: Height and width to resize to; ``None`` if all images have one size already.
-        description: What the progress bar says.
+    Images are resized to ``image_size``; if it is ``None``, they must have one size.
     """
     first = decode_image(files[0].path, image_size).pixels
     height, width, _ = first.shape
     images = numpy.empty((len(files), 3, height, width), dtype=numpy.uint8)
 
     def decode_chunk(start: int) -> list[str]:
-        """Decode some images, and return the paths of those that were transparent."""
+        """Decode one chunk and return the paths of its transparent images."""
         transparent = []
         for index, file in enumerate(files[start : start + CHUNK_SIZE], start):
             pixels, was_transparent = decode_image(file.path, image_size)
@@ -84,39 +75,39 @@ def decode_images(files: Sequence[ImageFile], image_size: int | None, descriptio
 
 
 def decode_image(path: str, image_size: int | None) -> Decoded:
-    """One image, upright as its EXIF data says, on white where it is transparent, and resized if asked for."""
+    """Decode an image, turn it upright by its EXIF data, put it on white if transparent, and resize it."""
     try:
         with Image.open(path) as image:
-            if image.mode == "F" or image.mode.startswith("I"):  # Pillow would clip these to white without a word
+            if image.mode == "F" or image.mode.startswith("I"):  # Pillow would silently clip these to white
                 raise ValueError(f"its pixels must have 8 bits per channel, got mode {image.mode}")
-            image.load()  # turns some formats upright by itself, and then says so in the EXIF data
-            turn = _turn(image)
+            image.load()  # turns some formats upright and updates their EXIF data
+            transpose = _upright_transpose(image)
             decoded, was_transparent = _on_background(image)
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ConfigurationError(f"cannot decode the image {path}: {error}") from error
-    if turn is not None:
-        decoded = decoded.transpose(turn)
+    if transpose is not None:
+        decoded = decoded.transpose(transpose)
     if image_size is not None:
         decoded = decoded.resize((image_size, image_size), Image.Resampling.BILINEAR)
     return Decoded(numpy.asarray(decoded), was_transparent)
 
 
 def show_progress(steps: Iterable[Step], description: str, total: int) -> Iterable[Step]:
-    """Iterate with a progress bar, on the first rank only."""
+    """Iterate with a progress bar, shown by the first rank."""
     is_first = getattr(rank_zero_only, "rank", 0) == 0
     return track(steps, description, total, console=Console(stderr=True), transient=True, disable=not is_first)
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    """What turns an image upright. Unlike Pillow's own function this never writes EXIF data, which may fail."""
+def _upright_transpose(image: Image.Image) -> Image.Transpose | None:
+    """The transpose that turns an image upright. ``ImageOps.exif_transpose`` also writes EXIF data, which may fail."""
     try:
         return UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged EXIF data fails in many ways, and the image can be seen without
+    except Exception:  # damaged EXIF data raises many types of error; the image is usable without it
         return None
 
 
 def _on_background(image: Image.Image) -> tuple[Image.Image, bool]:
-    """The image as RGB, and whether the background is seen."""
+    """The image as RGB, and whether the background shows."""
     if "A" not in image.getbands() and "transparency" not in image.info:
         return image.convert("RGB"), False
     layer = image.convert("RGBA")

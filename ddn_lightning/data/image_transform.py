@@ -1,4 +1,4 @@
-"""Augmentation of a whole batch on its device: every image its own crop and flip, then normalisation."""
+"""Batch augmentation on the device: a random crop and flip per image, then normalisation."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from ddn_lightning.errors import ConfigurationError, check_positive
 class ImageTransform:
     """Turns raw ``uint8`` images into normalised floats, with a random crop and flip per image when training.
 
-    With a generator it augments: pads with black, crops each image at its own place back to its size, and mirrors each
-    with probability one half. Without one it only normalises.
+    With a generator it augments: pads with black, crops each image at a random position back to its size, and mirrors
+    it with probability 0.5. Without a generator it only normalises.
 
     Args:
         mean: Mean of each channel, of pixel values in [0, 1].
@@ -44,8 +44,8 @@ class ImageTransform:
 
         Args:
             images: Raw images (batch, channels, height, width), this rank's share.
-            generator: Source of the crops and flips, on the host.
-            global_size: Size of the batch over all ranks, for which the random numbers are drawn.
+            generator: Generator of the crops and flips, on the CPU.
+            global_size: Batch size over all ranks: random numbers are drawn for the global batch.
         """
         if generator is not None and (self.padding or self.flip):
             images = self._crop_and_flip(images, generator, global_size or len(images))
@@ -53,7 +53,7 @@ class ImageTransform:
         return torch.addcmul(self.shift, images.float(), self.scale)
 
     def undo(self, images: Tensor) -> Tensor:
-        """The raw images nearest to what normalised ones stand for."""
+        """Normalised images back to the nearest ``uint8`` images."""
         self._move_to(images.device)
         return ((images - self.shift) / self.scale).round().clamp(0, 255).to(torch.uint8)
 

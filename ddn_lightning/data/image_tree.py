@@ -1,4 +1,8 @@
-"""Images in folders: which classes there are, and which images each has."""
+"""The classes and images of a folder tree.
+
+Not torchvision's ``find_classes`` and ``make_dataset``, which follow sub-folders, count hidden folders as classes and
+return no file sizes and times, which the cache's key needs.
+"""
 
 import os
 import stat
@@ -14,33 +18,25 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".webp", ".ppm", ".g
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """One image on disk and its class; size and times tell whether a cache still shows this image.
-
-    Args:
-        path: Where it is.
-        label: Its class.
-        size: Length of the file in bytes.
-        modified: Time of the last change of its content in nanoseconds, which copying tools set back.
-        changed: Time of the last change of any kind, which they cannot set back; on Windows, when it was made.
-    """
+    """An image file and its class; size and times show whether a cache is up to date."""
 
     path: str
     label: int
-    size: int
-    modified: int
-    changed: int
+    size: int  # bytes
+    modified: int  # st_mtime_ns, which copying tools may set back
+    changed: int  # st_ctime_ns, which they cannot; on Windows the creation time
 
 
 def full_path(path: str) -> str:
-    """The absolute path, with ``~`` filled in."""
+    """The absolute path, with ``~`` expanded."""
     return os.path.abspath(os.path.expanduser(path))
 
 
 def tree_classes(root: str) -> list[str]:
-    """Names of the classes of a ``train|test/<class>/`` tree in alphabetical order, which is that of the labels."""
+    """Class names of a ``train|test/<class>/`` tree in alphabetical order, the order of the labels."""
     root = full_path(root)
     if not os.path.isdir(root):
-        raise ConfigurationError(f"root must be a folder with train/<class>/ and test/<class>/, got {root}: not there")
+        raise ConfigurationError(f"root must contain train/<class>/ and test/<class>/, got {root}: it does not exist")
     train, test = (_class_folders(os.path.join(root, split)) for split in ("train", "test"))
     for here, there, missing in (("train", "test", train - test), ("test", "train", test - train)):
         if missing:
@@ -52,12 +48,12 @@ def tree_classes(root: str) -> list[str]:
 
 
 def tree_images(root: str, split: str, classes: Sequence[str]) -> list[ImageFile]:
-    """All images of one split of a ``train|test/<class>/`` tree, class by class."""
+    """The images of one split of a ``train|test/<class>/`` tree, class by class."""
     return list_images([os.path.join(full_path(root), split, name) for name in classes])
 
 
 def list_images(folders: Sequence[str]) -> list[ImageFile]:
-    """The images right in each folder, in alphabetical order; at least one. A folder's place is their label."""
+    """The images directly in each folder, in alphabetical order; a folder's index is their label."""
     files: list[ImageFile] = []
     skipped: Counter[str] = Counter()
     examples: list[str] = []
@@ -76,19 +72,14 @@ def list_images(folders: Sequence[str]) -> list[ImageFile]:
 
 
 def check_regular(path: str, mode: int) -> None:
-    """Refuse what would block or never end when read: pipes, sockets and devices.
-
-    Args:
-        path: Where it is.
-        mode: Its ``st_mode``, links followed.
-    """
+    """Refuse pipes, sockets and devices, which may block when read; ``mode`` is the ``st_mode`` of the path."""
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
         raise ConfigurationError(f"{path} must be a regular file, but is {kinds.get(stat.S_IFMT(mode), 'a device')}")
 
 
 def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEntry[str]"]]:
-    """The images of a folder, and what else is there and not hidden."""
+    """The images of a folder, and its other entries that are not hidden."""
     files, others = [], []
     try:
         with os.scandir(folder) as entries:
@@ -100,8 +91,7 @@ def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEn
                     continue
                 status = entry.stat()
                 check_regular(entry.path, status.st_mode)
-                times = (status.st_mtime_ns, status.st_ctime_ns)
-                files.append(ImageFile(entry.path, label, status.st_size, *times))
+                files.append(ImageFile(entry.path, label, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     except OSError as error:
         raise ConfigurationError(f"cannot read the images in {folder}: {error}") from error
     if not files:
@@ -111,7 +101,7 @@ def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEn
 
 def _class_folders(folder: str) -> set[str]:
     if not os.path.isdir(folder):
-        raise ConfigurationError(f"expected the folder {folder} with a sub-folder for each class: it is not there")
+        raise ConfigurationError(f"expected the folder {folder} with a sub-folder for each class: it does not exist")
     with os.scandir(folder) as entries:
         classes = {entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
     if not classes:

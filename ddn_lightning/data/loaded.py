@@ -1,4 +1,4 @@
-"""What a dataset's ``load`` has returned, checked once: any mistake here would train to nonsense without a word."""
+"""Checks of what a dataset's ``load`` returns: a mistake there would silently train on nonsense."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,7 @@ LIKELY_CHANNELS = (1, 3, 4)
 
 
 def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Images as ``uint8`` (number, channels, height, width) and labels as ``int64``.
-
-    Args:
-        loaded: What ``load`` has returned.
-        train: What it was asked for.
-        num_classes: Number of classes of the dataset.
-        mean: The dataset's mean, one number for each channel.
-    """
+    """Check the images and labels that ``load(train)`` returned, and convert the labels to ``int64``."""
     call = f"load(train={train})"
     parts = tuple(loaded) if isinstance(loaded, tuple | list) else (loaded,)
     if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
@@ -32,13 +25,7 @@ def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]
 
 
 def check_tasks(labels: Tensor, train: bool, task_classes: Tensor) -> None:
-    """Refuse a task without images: nothing could be learned or measured.
-
-    Args:
-        labels: Class of each image.
-        train: Whether these are the training images.
-        task_classes: Classes of each task (num_tasks, classes per task).
-    """
+    """Refuse a task without images; ``task_classes`` is (num_tasks, classes per task)."""
     per_task = labels.bincount(minlength=task_classes.numel())[task_classes].sum(dim=1)
     for task, number in enumerate(per_task.tolist()):
         if number == 0:
@@ -66,7 +53,7 @@ def _check_images(call: str, images: Tensor, num_channels: int) -> None:
 
 
 def _described(images: Tensor) -> str:
-    """A type other than ``uint8``, with its range and what to do."""
+    """Dtype and range of images that are not ``uint8``, and how to convert them."""
     name = str(images.dtype).removeprefix("torch.")
     if not images.numel() or images.is_complex():
         return name

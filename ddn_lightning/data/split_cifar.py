@@ -1,4 +1,4 @@
-"""Split CIFAR-10 and Split CIFAR-100: torchvision's files, or a local tree of the same images."""
+"""Split CIFAR-10 and Split CIFAR-100, from torchvision's files or a folder tree of the same images."""
 
 import os
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 
 IMAGE_SHAPE = (3, 32, 32)
-# both in the order of their labels
+# class names in label order
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
 CIFAR100_CLASSES = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
@@ -22,11 +22,11 @@ man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter p
 pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
 skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger
 tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
-""".split()  # noqa: SIM905  # a hundred lines of one word each would say no more
+""".split()  # noqa: SIM905  # a list literal would take a hundred lines
 
 
 class _SplitCIFAR(TaskSequence):
-    # what both datasets share
+    # common base of both datasets
     class_names: ClassVar[list[str]]
     torchvision_class: ClassVar[str]
     torchvision_folder: ClassVar[str]
@@ -38,7 +38,7 @@ class _SplitCIFAR(TaskSequence):
         self._reader = ImageReader(self.root)
 
     def prepare_data(self) -> None:
-        """Download if asked to, or decode a local tree into its cache: on one rank."""
+        """On one rank: decode a folder tree into its cache, or open torchvision's files, downloading if asked to."""
         if self._has_tree():
             for split in ("train", "test"):
                 self._reader.prepare(split, tree_images(self.root, split, self._classes()))
@@ -60,12 +60,12 @@ class _SplitCIFAR(TaskSequence):
         return images, labels
 
     def _has_tree(self) -> bool:
-        """Whether to read a tree: torchvision's own files come first."""
+        """Whether to read a folder tree: torchvision's files take precedence."""
         folders = [os.path.join(self.root, name) for name in ("train", "test")]
         return all(map(os.path.isdir, folders)) and not os.path.isdir(os.path.join(self.root, self.torchvision_folder))
 
     def _classes(self) -> list[str]:
-        """The tree's folders in the order of the labels: by the official names, or by number."""
+        """The tree's folder names in label order: the official class names, or numbers."""
         found = tree_classes(self.root)
         numbers = [str(label) for label in range(self.num_classes)]
         for expected in (self.class_names, numbers):
@@ -74,12 +74,12 @@ class _SplitCIFAR(TaskSequence):
         strange = sorted(set(found) - set(self.class_names))
         raise ConfigurationError(
             f"{self.root} must have a folder for each of the {self.num_classes} classes of {type(self).__name__}, "
-            f"named as there ({', '.join(self.class_names[:3])}, ...) or by number, but has {len(found)}, among them "
+            f"named by class ({', '.join(self.class_names[:3])}, ...) or by number, but has {len(found)}, among them "
             f"{strange[:3]}: use SplitImageFolder for another dataset"
         )
 
-    def _open(self, train: bool, download: bool = False) -> Any:  # of torchvision, which declares no types
-        from torchvision import datasets  # here: importing torchvision would slow down every start
+    def _open(self, train: bool, download: bool = False) -> Any:  # torchvision has no type annotations
+        from torchvision import datasets  # here: importing torchvision slows down every start
 
         try:
             return getattr(datasets, self.torchvision_class)(self.root, train=train, download=download)
@@ -97,13 +97,13 @@ class SplitCIFAR10(_SplitCIFAR):
     """CIFAR-10, 60,000 images of 32x32 pixels, in five tasks of two classes.
 
     Origin: A. Krizhevsky, `Learning Multiple Layers of Features from Tiny Images
-    <https://www.cs.toronto.edu/~kriz/learning-features-2009-TR.pdf>`_, 2009. A folder with ``train/<class>/*`` and
-    ``test/<class>/*`` is read as well, and cached in ``.ddn_cache`` inside it.
+    <https://www.cs.toronto.edu/~kriz/learning-features-2009-TR.pdf>`_, 2009. A folder tree ``train/<class>/*`` and
+    ``test/<class>/*`` works too; it is cached in ``.ddn_cache`` inside the folder.
 
     Args:
-        root: Folder that holds torchvision's ``cifar-10-batches-py``, or ``train`` and ``test``.
-        download: Fetch the files if they are not there.
-        num_tasks: Into how many tasks of equally many classes to split.
+        root: Folder with torchvision's ``cifar-10-batches-py``, or with ``train`` and ``test``.
+        download: Download the files if they are missing.
+        num_tasks: Number of tasks; must divide the number of classes.
         **kwargs: Arguments of :class:`TaskSequence`.
     """
 
@@ -125,9 +125,9 @@ class SplitCIFAR100(_SplitCIFAR):
     Origin: as :class:`SplitCIFAR10`.
 
     Args:
-        root: Folder that holds torchvision's ``cifar-100-python``, or ``train`` and ``test``.
-        download: Fetch the files if they are not there.
-        num_tasks: Into how many tasks of equally many classes to split.
+        root: Folder with torchvision's ``cifar-100-python``, or with ``train`` and ``test``.
+        download: Download the files if they are missing.
+        num_tasks: Number of tasks; must divide the number of classes.
         **kwargs: Arguments of :class:`TaskSequence`.
     """
 

@@ -1,4 +1,4 @@
-"""Split Digits: scikit-learn's bundled 8x8 handwritten digits. Real images, no download, seconds per run."""
+"""Split Digits: the 8x8 handwritten digits of scikit-learn. Real images, no download, seconds per run."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ class SplitDigits(TaskSequence):
     """The 1,797 handwritten digits that come with scikit-learn, in five tasks of two digits.
 
     Origin: E. Alpaydin and C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository,
-    1998. A fifth of each class, always the same one, is the test split. A digit that is mirrored or cut off is another
-    digit or none, so there is no augmentation.
+    1998. A fixed fifth of each class is the test split. There is no augmentation: mirroring or cropping changes a
+    digit's class.
 
     Args:
-        num_tasks: Into how many tasks of equally many classes to split.
+        num_tasks: Number of tasks; must divide the number of classes.
         **kwargs: Arguments of :class:`TaskSequence`.
     """
 
@@ -32,11 +32,11 @@ class SplitDigits(TaskSequence):
 
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         """The fixed, stratified 80/20 split."""
-        from sklearn.datasets import load_digits  # here: importing scikit-learn would slow down every start
+        from sklearn.datasets import load_digits  # here: importing scikit-learn slows down every start
         from sklearn.model_selection import train_test_split
 
         digits = load_digits()
         parts = train_test_split(digits.images, digits.target, test_size=0.2, stratify=digits.target, random_state=0)
         images, labels = (parts[0], parts[2]) if train else (parts[1], parts[3])
-        pixels = torch.from_numpy(images * (255 / 16)).round().to(torch.uint8)  # they come as 0 ... 16
+        pixels = torch.from_numpy(images * (255 / 16)).round().to(torch.uint8)  # from 0-16
         return pixels.unsqueeze(1), torch.from_numpy(labels).long()

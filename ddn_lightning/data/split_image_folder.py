@@ -1,4 +1,4 @@
-"""Split image folder: any tree of images, one sub-folder per class, as a task sequence."""
+"""Split image folder: a task sequence from any folder tree of images, one sub-folder per class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,19 +16,19 @@ from ddn_lightning.errors import ConfigurationError, check_not_negative, check_p
 class SplitImageFolder(TaskSequence):
     """Your own images in ``train/<class>/*`` and ``test/<class>/*``, decoded once and cached.
 
-    The classes are the names of the sub-folders in alphabetical order. All images are held in memory as RGB, turned
-    upright as their EXIF data says, and on white where they are transparent. Training images are shifted and mirrored
-    at random unless told otherwise: where left and right matter, as in digits, letters or signs, pass ``flip=False``.
+    The classes are the sub-folders in alphabetical order. All images are held in memory as RGB, turned upright by their
+    EXIF data, with a white background where they are transparent. Training images are randomly cropped and mirrored;
+    pass ``flip=False`` where left and right matter, as in digits, letters or signs.
 
     Args:
         root: Folder that holds ``train`` and ``test``.
-        num_tasks: Into how many tasks of equally many classes to split.
-        image_size: Height and width that every image is resized to, whatever its shape; ``None`` if all images have one
-            size already.
+        num_tasks: Number of tasks; must divide the number of classes.
+        image_size: Height and width to resize every image to, ignoring its aspect ratio; ``None`` if all images have
+            one size already.
         mean: Mean of red, green and blue, of pixel values in [0, 1]; ``None`` to measure it on the training images.
         std: Standard deviation of red, green and blue; ``None`` to measure it on the training images.
         padding: Black border around a training image before its random crop; 0 for no crop.
-        flip: Whether training images may be mirrored.
+        flip: Whether to mirror training images at random.
         cache_dir: Folder for the decoded images; ``None`` for ``.ddn_cache`` in ``root``.
         **kwargs: Arguments of :class:`TaskSequence`.
 
@@ -54,7 +54,7 @@ class SplitImageFolder(TaskSequence):
         check_not_negative(padding=padding)
         self._given_mean = None if mean is None else _three_numbers("mean", mean)
         self._given_std = None if std is None else _three_numbers("std", std)
-        self.mean = self._given_mean or (0.0, 0.0, 0.0)  # what is not given is measured in setup
+        self.mean = self._given_mean or (0.0, 0.0, 0.0)  # measured in setup unless given
         self.std = self._given_std or (1.0, 1.0, 1.0)
         self.padding = padding
         self.flip = flip
@@ -70,7 +70,7 @@ class SplitImageFolder(TaskSequence):
             self._reader.prepare(split, tree_images(self._reader.root, split, self.class_names))
 
     def setup(self, stage: str) -> None:
-        """Load what the stage needs, and measure the statistics that were not given."""
+        """Load the splits that the stage needs, and measure mean and std unless given."""
         super().setup(stage)
         if not self._is_measured:
             training = self.train_set if hasattr(self, "train_set") else self._split(train=True)
@@ -81,16 +81,16 @@ class SplitImageFolder(TaskSequence):
             self._is_measured = True
 
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
-        """The images of one split, from the cache where it is up to date."""
+        """The images of one split, from the cache if it is up to date."""
         split = "train" if train else "test"
         return self._reader.read(split, tree_images(self._reader.root, split, self.class_names))
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of ``uint8`` images, as fractions of 255.
+    """Mean and standard deviation of each channel of ``uint8`` images, scaled to [0, 1].
 
-    They come from counts of the 256 values, which are exact and spare a copy of all images as floats. A channel without
-    any variation gets the smallest step as its deviation, because one divides by it.
+    Computed from a histogram, which is exact and needs no float copy of the images. The standard deviation of a
+    constant channel is 1/255 instead of 0, because images are divided by it.
 
     >>> channel_statistics(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
     ((0.5,), (0.5,))

@@ -1,4 +1,4 @@
-"""Split Tiny ImageNet: the official zip, or the folder it unpacks to."""
+"""Split Tiny ImageNet, from the official zip file or its unpacked folder."""
 
 import os
 import stat
@@ -26,12 +26,12 @@ class SplitTinyImageNet(TaskSequence):
 
     Origin: Y. Le and X. Yang, `Tiny ImageNet Visual Recognition Challenge
     <http://cs231n.stanford.edu/reports/2015/pdfs/yle_project.pdf>`_, 2015. The official test images have no labels, so
-    the test split is the official validation split. Labels follow the order of ``wnids.txt``.
+    the official validation split is the test split. Labels follow the order of ``wnids.txt``.
 
     Args:
-        root: Folder that holds ``tiny-imagenet-200``, or the zip file to unpack there.
-        download: Fetch the zip file if it is not there.
-        num_tasks: Into how many tasks of equally many classes to split.
+        root: Folder with ``tiny-imagenet-200``, or with the zip file to unpack there.
+        download: Download the zip file if it is missing.
+        num_tasks: Number of tasks; must divide the number of classes.
         **kwargs: Arguments of :class:`TaskSequence`.
     """
 
@@ -50,7 +50,7 @@ class SplitTinyImageNet(TaskSequence):
         self._reader = ImageReader(self.folder)
 
     def prepare_data(self) -> None:
-        """Download and unpack if need be, and decode both splits into the cache: on one rank."""
+        """On one rank: download and unpack if needed, and decode both splits into the cache."""
         archive = f"{self.folder}.zip"
         if not os.path.isdir(self.folder):
             if self.download and not os.path.exists(archive):
@@ -70,24 +70,26 @@ class SplitTinyImageNet(TaskSequence):
     def _fetch(self, archive: str) -> None:
         try:
             os.makedirs(self.root, exist_ok=True)
-            torch.hub.download_url_to_file(self.url, archive)  # by way of a temporary file
+            torch.hub.download_url_to_file(self.url, archive)  # writes to a temporary file first
         except OSError as error:
             raise ConfigurationError(f"cannot download {self.url} to {archive}: {error}") from error
 
     def label_names(self) -> list[str]:
-        """The names in ``wnids.txt``."""
-        classes = [line for line in _read_lines(os.path.join(self.folder, "wnids.txt")) if line]
-        if len(set(classes)) != self.num_classes or len(classes) != self.num_classes:
+        """The class names of ``wnids.txt``."""
+        path = os.path.join(self.folder, "wnids.txt")
+        classes = [line for line in _read_lines(path) if line]
+        different = len(set(classes))
+        if not different == len(classes) == self.num_classes:
             raise ConfigurationError(
-                f"{os.path.join(self.folder, 'wnids.txt')} must name {self.num_classes} different classes, got "
-                f"{len(classes)} names, {len(set(classes))} of them different"
+                f"{path} must name {self.num_classes} different classes, got {len(classes)} names, {different} of them "
+                "different"
             )
         return classes
 
     def _files(self, split: str) -> list[ImageFile]:
         if not os.path.isdir(self.folder):
             raise ConfigurationError(
-                f"expected Tiny ImageNet in {self.folder}: it is not there. Set download=True, or put the official "
+                f"expected Tiny ImageNet in {self.folder}: it does not exist. Set download=True, or put the official "
                 f"{FOLDER}.zip into {self.root}"
             )
         classes = self.label_names()
@@ -97,7 +99,7 @@ class SplitTinyImageNet(TaskSequence):
 
 
 def _validation_images(folder: str, classes: Sequence[str]) -> list[ImageFile]:
-    """The images that ``val_annotations.txt`` names, in its order."""
+    """The images listed in ``val_annotations.txt``, in its order."""
     annotations = os.path.join(folder, "val_annotations.txt")
     labels = {name: label for label, name in enumerate(classes)}
     found = {os.path.basename(file.path): file for file in list_images([os.path.join(folder, "images")])}
@@ -128,7 +130,7 @@ def _read_lines(path: str) -> list[str]:
 
 
 def _check_md5(archive: str, expected: str) -> None:
-    from torchvision.datasets.utils import calculate_md5  # here: only the first start needs it
+    from torchvision.datasets.utils import calculate_md5  # here: importing torchvision slows down every start
 
     found = calculate_md5(archive)
     if found != expected:
@@ -138,7 +140,7 @@ def _check_md5(archive: str, expected: str) -> None:
 
 
 def _extract(archive: str, folder: str) -> None:
-    """Unpack beside the target and rename at the end, so that the folder is whole whenever it is there."""
+    """Unpack to a temporary folder and rename it at the end, so that an existing folder is always complete."""
     try:
         with zipfile.ZipFile(archive) as packed, tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as temporary:
             members = packed.infolist()
@@ -152,7 +154,7 @@ def _extract(archive: str, folder: str) -> None:
 
 
 def _check_member(archive: str, member: zipfile.ZipInfo) -> None:
-    # as Windows reads it, too: there a backslash separates and C: is absolute
+    # also as Windows parses it, where a backslash separates and C: is absolute
     is_outside = any(
         path.is_absolute() or path.drive or ".." in path.parts
         for path in (PurePosixPath(member.filename), PureWindowsPath(member.filename))
@@ -167,5 +169,5 @@ def _move(source: str, target: str) -> None:
     try:
         os.rename(source, target)
     except OSError:
-        if not os.path.isdir(target):  # it is if another node was faster
+        if not os.path.isdir(target):  # else another node has unpacked it
             raise

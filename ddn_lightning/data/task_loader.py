@@ -1,4 +1,4 @@
-"""Batches from memory: no workers, resumes in the middle of an epoch, deals each batch out over the ranks."""
+"""A loader of in-memory samples: no workers, resumable within an epoch, each batch split over the ranks."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,13 +11,13 @@ from ddn_lightning.samples import Samples
 
 
 class TaskLoader:
-    """Serves samples held in memory as global batches, of which each rank gets its share.
+    """Splits in-memory samples into global batches, and yields this rank's share of each.
 
     Args:
-        samples: What to serve.
-        batch_size: Size of a batch over all ranks together.
-        order: Order in which to serve the samples; ``None`` for the order they are in.
-        drop_last: Leave out a last batch that would be smaller than the others.
+        samples: The samples.
+        batch_size: Batch size over all ranks.
+        order: Permutation of the samples; ``None`` for their own order.
+        drop_last: Drop a smaller last batch.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class TaskLoader:
             yield replace(self.samples[local_share(batch)], global_size=len(batch), global_tasks=tasks)
 
     def state_dict(self) -> dict[str, int]:
-        """Where in the epoch we are. Lightning saves and restores it for a resume in the middle of an epoch."""
+        """The position in the epoch, which Lightning saves and restores."""
         return {"position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next iteration start at the saved position."""
+        """Start the next iteration at the saved position."""
         self._resume_at = state["position"]

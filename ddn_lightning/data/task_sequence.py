@@ -1,4 +1,4 @@
-"""The task sequence: which classes come when, and the loaders of one ``fit`` over all tasks."""
+"""The task sequence: the classes of each task, and the loaders of one ``fit`` over all tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,25 +18,25 @@ from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
-LIGHTNINGS_MAX_EPOCHS = 1000  # what an untouched Trainer has, so it cannot be told from a user's own 1000
+LIGHTNINGS_MAX_EPOCHS = 1000  # the Trainer's default, indistinguishable from a user's own 1000
 
 
 class TaskSequence(LightningDataModule, ABC):
-    """A classification dataset, split by class into tasks that are learned one after another in a single ``fit``.
+    """A classification dataset, split by class into tasks that are learned in sequence within a single ``fit``.
 
     Task ``t`` is trained during the epochs ``[t * epochs_per_task, (t + 1) * epochs_per_task)``; accuracy is measured
-    at each task's end, on the test images of the tasks seen so far. A dataset says how to :meth:`load` its images and
-    what its statistics are; everything else is here.
+    at each task's end, on the test images of the tasks seen so far. A dataset implements :meth:`load` and sets the
+    class attributes below.
 
     Args:
-        num_tasks: Into how many tasks of equally many classes to split.
-        epochs_per_task: Passes over each task's data: 1 is the online setting.
-        batch_size: Incoming samples per step, over all devices together.
-        eval_batch_size: Samples per evaluation step, over all devices together.
-        class_order_seed: Shuffles which classes form which task; ``None`` keeps the natural order.
-        drop_last: Leave out a task's last, smaller batch; ``None`` does so in the online setting only, where that batch
-            would come just before the evaluation.
-        evaluate_every_n_epochs: Evaluate also within a task, every so many epochs; ``None`` for task ends only.
+        num_tasks: Number of tasks; must divide the number of classes.
+        epochs_per_task: Epochs of each task; 1 is the online setting.
+        batch_size: Incoming samples per step, over all devices.
+        eval_batch_size: Samples per evaluation step, over all devices.
+        class_order_seed: Seed for shuffling the classes over the tasks; ``None`` keeps the natural order.
+        drop_last: Drop a task's smaller last batch; ``None`` drops it in the online setting only, where it would come
+            just before the evaluation.
+        evaluate_every_n_epochs: Epochs between two evaluations; ``None`` evaluates at task ends only.
 
     Example:
         >>> class Stripes(TaskSequence):
@@ -93,7 +93,7 @@ class TaskSequence(LightningDataModule, ABC):
         self.drop_last = epochs_per_task == 1 if drop_last is None else drop_last
         self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
-        self._facts: dict[bool, SplitFacts] = {}  # of the training images under True, of the test images under False
+        self._facts: dict[bool, SplitFacts] = {}  # by whether it is the training split
 
         class_order = torch.arange(self.num_classes)
         if class_order_seed is not None:
@@ -103,22 +103,21 @@ class TaskSequence(LightningDataModule, ABC):
 
     @abstractmethod
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
-        """Images (number, channels, height, width) as ``uint8`` and labels of the training or the test split."""
+        """The training or test split: ``uint8`` images (number, channels, height, width) and labels."""
 
     def label_names(self) -> Sequence[str] | None:
-        """What each label stands for, where the data says so."""
-        names: Sequence[str] | None = getattr(self, "class_names", None)
-        return names
+        """The class names in label order, if the data has any."""
+        return getattr(self, "class_names", None)
 
     @property
     def clock(self) -> TaskClock:
-        """Where training is."""
+        """The position of training in the sequence."""
         assert self.trainer is not None
         return TaskClock.of(self.trainer, self.num_tasks, self.epochs_per_task)
 
     @property
     def current_task(self) -> int:
-        """Task that is, or is about to be, trained."""
+        """The current task, or the next one between two tasks."""
         return self.clock.task
 
     def training_samples(self, task: int) -> Samples:
@@ -127,7 +126,7 @@ class TaskSequence(LightningDataModule, ABC):
         return self.train_set[self.train_set.tasks == task]
 
     def setup(self, stage: str) -> None:
-        """Load what is needed once, and give the Trainer the length of the sequence."""
+        """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
         if self.trainer is not None and stage == "fit":
             self._configure(self.trainer)
         if not hasattr(self, "test_set"):
@@ -135,11 +134,11 @@ class TaskSequence(LightningDataModule, ABC):
         if stage == "fit" and not hasattr(self, "train_set"):
             self.train_set = self._split(train=True)
         if stage == "fit":
-            seed = torch.initial_seed()  # Lightning's, if it was set; else each rank has another
+            seed = torch.initial_seed()  # without seed_everything, each rank has a different one
             self._shuffle_seed = seed if self.trainer is None else self.trainer.strategy.broadcast(seed)
 
     def train_dataloader(self) -> TaskLoader:
-        """This epoch's data in an order of its own, chosen by the method where it has a say."""
+        """The samples of this epoch, shuffled; the method's ``samples_of_epoch`` chooses them."""
         clock = self.clock
         choose = getattr(getattr(self.trainer, "lightning_module", None), "samples_of_epoch", None)
         samples = self.training_samples(clock.task) if choose is None else choose(self, clock.epoch)
@@ -153,7 +152,7 @@ class TaskSequence(LightningDataModule, ABC):
         return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
 
     def val_dataloader(self) -> TaskLoader:
-        """The test images of the tasks seen so far: one loader, whose batches carry the task of each image."""
+        """The test images of the tasks seen so far; batches contain the task of each image."""
         assert self.trainer is not None
         if self.trainer.state.fn == "fit":
             seen = self.clock.task + 1
@@ -165,17 +164,17 @@ class TaskSequence(LightningDataModule, ABC):
         """The test images of all tasks."""
         return self.evaluation_loader(self.num_tasks)
 
-    def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
-        """The test images of the first tasks."""
-        assert self.test_set.tasks is not None
-        return TaskLoader(self.test_set[self.test_set.tasks < tasks_seen], self.eval_batch_size)
-
     def predict_dataloader(self) -> TaskLoader:
         """The test images of all tasks."""
         return self.test_dataloader()
 
+    def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
+        """The test images of the first ``tasks_seen`` tasks."""
+        assert self.test_set.tasks is not None
+        return TaskLoader(self.test_set[self.test_set.tasks < tasks_seen], self.eval_batch_size)
+
     def data_record(self) -> DataRecord:
-        """Which data this is, as far as it is loaded."""
+        """The fingerprint of the data loaded so far."""
         names = self.label_names()
         return DataRecord(
             class_names=None if names is None else tuple(names),
@@ -186,9 +185,9 @@ class TaskSequence(LightningDataModule, ABC):
         )
 
     def resume_state(self) -> dict[str, Any]:
-        """What a resumed run must agree on, and the seed of the data order, with which it goes on whatever its own.
+        """The settings that a resumed run must share, and the seed of the data order.
 
-        The method keeps it in its checkpoint: Lightning would drop it silently for a data module of another class.
+        Saved by the method: Lightning silently drops the state of a data module of another class.
         """
         return {
             "name": self.name,
@@ -201,14 +200,14 @@ class TaskSequence(LightningDataModule, ABC):
         }
 
     def resume_from(self, record: dict[str, Any]) -> None:
-        """Go on with the order of the run that saved the checkpoint; refuse to go on with another sequence.
+        """Restore the data order from a checkpoint; refuse a checkpoint of another sequence.
 
-        Of the data, whatever is loaded must be the same: a test needs the training images only where mean and std are
-        measured on them.
+        All loaded splits must equal those of the checkpoint. An evaluation loads the training split only if mean and
+        std are measured on it.
         """
         is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
         own = self.resume_state()
-        if not is_fit or own["name"] == record["name"]:  # else that is what to say
+        if not is_fit or own["name"] == record["name"]:  # else the error below names the difference
             self._check_same_data(record, is_fit)
         names = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)
         for name in names:
@@ -218,12 +217,12 @@ class TaskSequence(LightningDataModule, ABC):
 
     def _check_same_data(self, record: dict[str, Any], is_fit: bool) -> None:
         if "data" not in record:
-            note("this checkpoint of version 0.1 does not say which data it was trained on, so that is not checked")
+            note("this checkpoint of version 0.1 does not record its data, so the data is not checked")
             return
         difference = DataRecord.from_plain(record["data"]).difference(self.data_record(), "the checkpoint")
         if difference is not None:
             is_statistics = not is_fit and difference.startswith("the train ")
-            hint = "; to evaluate all the same, give the data.mean and data.std of its results.json"
+            hint = "; to evaluate anyway, set data.mean and data.std to those of its results.json"
             raise ConfigurationError(f"{difference}{hint if is_statistics else ''}")
 
     def _split(self, train: bool) -> Samples:
@@ -261,5 +260,5 @@ class TaskSequence(LightningDataModule, ABC):
                 )
             trainer.fit_loop.max_epochs = epochs
             trainer.check_val_every_n_epoch = self.evaluate_every_n_epochs
-        # each epoch asks anew: with any other number, a resumed run may get another epoch's task
+        # any other number may give a resumed run the data of another epoch's task
         trainer.reload_dataloaders_every_n_epochs = 1  # type: ignore[attr-defined]

@@ -24,6 +24,7 @@ from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_optimizer, check_resumable, check_trainer
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
+from ddn_lightning.methods.start_checks import check_start
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
@@ -216,6 +217,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         """Refuse combinations with an optimizer that do not work, now that it exists."""
         super().on_fit_start()
         check_optimizer(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
+        check_start(self)
         if self.distiller is not None:
             self.distiller.check(self)
 

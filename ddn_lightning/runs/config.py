@@ -1,4 +1,4 @@
-"""A run's configuration in YAML: read without surprises, and compared with another."""
+"""A run's configuration in YAML: loaded safely, and compared with another."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,56 +10,49 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.runs.files import read_regular
 
 MOST_CHARACTERS = 1_000_000
-MOST_VALUES = 100_000  # once every alias is written out
-MOST_NESTED = 100  # the same
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml it takes ten times as long
-COMPARED = ("model", "data", "seed_everything")
-COMPARED_OF_TRAINER = (
-    "precision",
-    "limit_train_batches",
-    "limit_val_batches",
-    "overfit_batches",
-    "devices",
-    "num_nodes",
-)
-KEPT = ("seed_everything",)  # a checkpoint brings its random streams along
+MOST_VALUES = 100_000  # with aliases expanded
+MOST_NESTED = 100  # with aliases expanded
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster
+COMPARED = {"model", "data", "seed_everything", "trainer.precision", "trainer.devices", "trainer.num_nodes"}
+COMPARED |= {"trainer.limit_train_batches", "trainer.limit_val_batches", "trainer.overfit_batches"}
+RESTORED = ("seed_everything",)  # the checkpoint contains the random streams
 
 
 @dataclass
 class _Extent:
-    """How many values there are, and how deep they are nested, with aliases written out."""
+    """Number of values and depth of nesting, with aliases expanded."""
 
     values: int = 1
     depth: int = 1
     anchor: str | None = None
 
-    def take_in(self, other: "_Extent") -> None:
+    def add(self, other: "_Extent") -> None:
         self.values += other.values
         self.depth = max(self.depth, 1 + other.depth)
         if self.values > MOST_VALUES or self.depth > MOST_NESTED:
             raise yaml.YAMLError(
-                f"must not stand for more than {MOST_VALUES} values, {MOST_NESTED} deep, with aliases written out"
+                f"must not hold more than {MOST_VALUES} values, {MOST_NESTED} deep, with aliases expanded"
             )
 
 
 def load_yaml(text: str) -> Any:
-    r"""What a YAML text holds, without executing anything in it.
+    r"""Load YAML safely.
 
     >>> load_yaml("a: &x [1, 2]\nb: *x")
     {'a': [1, 2], 'b': [1, 2]}
 
     Raises:
-        yaml.YAMLError: If it is no YAML, or stands for more than any configuration does.
+        yaml.YAMLError: If it is not YAML, or larger than any configuration.
     """
     check_extent(text)
-    return yaml.load(text, LOADER)  # noqa: S506  # both are safe loaders
+    return yaml.load(text, LOADER)  # noqa: S506  # a safe loader in both cases
 
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a configuration file.
 
     Raises:
-        ConfigurationError: If it is no file, not in UTF-8, empty, or anything but YAML with names and values.
+        ConfigurationError: If it is not a regular UTF-8 file with a YAML mapping.
     """
     try:
         settings = load_yaml(read_regular(path, MOST_CHARACTERS).decode())
@@ -73,11 +66,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def check_extent(text: str) -> None:
-    """Refuse a text that stands for too much, in one pass and without building any of it.
-
-    Raises:
-        yaml.YAMLError: If it is no YAML, or stands for more than any configuration does.
-    """
+    """Raise a ``yaml.YAMLError`` if a text is too large with its aliases expanded, without expanding them."""
     if len(text) > MOST_CHARACTERS:
         raise yaml.YAMLError(f"must not be longer than {MOST_CHARACTERS} characters")
     known: dict[str, _Extent] = {}
@@ -85,19 +74,19 @@ def check_extent(text: str) -> None:
     for event in yaml.parse(text, LOADER):
         if isinstance(event, yaml.AliasEvent):
             if any(extent.anchor == event.anchor for extent in around):
-                raise yaml.YAMLError(f"must not hold itself, as *{event.anchor} does")
-            around[-1].take_in(known.get(event.anchor, _Extent()))
+                raise yaml.YAMLError(f"must not contain itself, as *{event.anchor} does")
+            around[-1].add(known.get(event.anchor, _Extent()))
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(around) > MOST_NESTED:
                 raise yaml.YAMLError(f"must not be nested deeper than {MOST_NESTED}")
             around.append(_Extent(anchor=event.anchor))
         elif isinstance(event, yaml.CollectionEndEvent):
             closed = around.pop()
-            around[-1].take_in(closed)
+            around[-1].add(closed)
             if closed.anchor:
                 known[closed.anchor] = closed
         elif isinstance(event, yaml.ScalarEvent):
-            around[-1].take_in(_Extent())
+            around[-1].add(_Extent())
             if event.anchor:
                 known[event.anchor] = _Extent()
 
@@ -112,9 +101,9 @@ def changes(before: str, now: str) -> list[str]:
     lines = []
     for key in sorted(old.keys() | new.keys()):
         then, given = old.get(key), new.get(key)
-        if then == given or not _is_compared(key):
+        if then == given or not COMPARED & {key, key.partition(".")[0]}:
             continue
-        if key in KEPT:
+        if key in RESTORED:
             lines.append(f"{key} stays {then}, the checkpoint's ({given} given)")
         else:
             name = key.replace(".init_args", "")
@@ -122,13 +111,8 @@ def changes(before: str, now: str) -> list[str]:
     return lines
 
 
-def _is_compared(key: str) -> bool:
-    group, _, name = key.partition(".")
-    return group in COMPARED or (group == "trainer" and name in COMPARED_OF_TRAINER)
-
-
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one, with dotted keys.
+    """Flatten nested dictionaries to dotted keys.
 
     >>> flat({"model": {"class_path": "ER", "init_args": {"lr": 0.1}}})
     {'model.class_path': 'ER', 'model.init_args.lr': 0.1}

@@ -1,4 +1,4 @@
-"""A CSV logger whose file survives a restart."""
+"""A CSV logger that continues its file after a resume."""
 
 import csv
 import io
@@ -13,10 +13,10 @@ from ddn_lightning.runs.files import naming, write_text
 
 
 class CurveLogger(CSVLogger):
-    """Lightning's ``CSVLogger``, except that a run which goes on also goes on with its ``metrics.csv``.
+    """Lightning's ``CSVLogger``, except that a resumed run continues its ``metrics.csv``.
 
-    Lightning's own deletes the file. Here :class:`LoggedCurves` cuts it back to what a checkpoint knows of. Arguments
-    are those of ``CSVLogger``.
+    Lightning's own deletes the file. Here :class:`LoggedCurves` truncates it to the rows that the checkpoint has
+    recorded. Arguments are those of ``CSVLogger``.
     """
 
     _experiment: "_CurveWriter | None"
@@ -24,19 +24,19 @@ class CurveLogger(CSVLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> "_CurveWriter":
-        """What writes the file; nothing on any rank but the first."""
+        """The writer of the file; a dummy on all ranks but the first."""
         if self._experiment is None:
             self._experiment = _CurveWriter(self.log_dir)
         return self._experiment
 
 
 class _CurveWriter(ExperimentWriter):
-    """Appends rows; whatever else happens to the file happens to it as a whole."""
+    """Appends rows; any other change rewrites the file atomically."""
 
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)
         self.metrics_keys, written = self._read()
-        self.rows = len(written)  # logged since the beginning of the run
+        self.rows = len(written)  # logged since the start of the run
 
     def log_metrics(self, metrics_dict: dict[str, float], step: int | None = None) -> None:
         """Record a row."""
@@ -44,12 +44,12 @@ class _CurveWriter(ExperimentWriter):
         self.rows += 1
 
     def save(self) -> None:
-        """Write what was recorded; a full disk is named with the file."""
+        """Append the recorded rows; an error names the file."""
         with naming(Path(self.metrics_file_path)):
             super().save()
 
     def keep(self, rows: int) -> None:
-        """Leave only the first rows of the file that is there, as an earlier start of the same run has written it."""
+        """Truncate the file, written by an earlier start of the same run, to its first rows."""
         header, kept = self._read(rows)
         self.rows = len(kept)
         self.metrics_keys = header if kept else []
@@ -59,11 +59,11 @@ class _CurveWriter(ExperimentWriter):
             Path(self.metrics_file_path).unlink(missing_ok=True)
 
     def rows_before(self, step: int) -> int:
-        """How many rows there are of earlier steps."""
+        """The number of rows of earlier steps."""
         return sum((row.get("step") or "").isdecimal() and int(row["step"]) < step for row in self._read()[1])
 
     def _check_log_dir_exists(self) -> None:
-        """Lightning's deletes the file here."""
+        """Do nothing, where Lightning's deletes the file."""
 
     def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
         self._write(self._read()[1])
@@ -77,12 +77,8 @@ class _CurveWriter(ExperimentWriter):
             return list(reader.fieldnames or ()), kept
 
     def _write(self, rows: list[dict[str, str]]) -> None:
-        write_text(Path(self.metrics_file_path), _as_csv(self.metrics_keys, rows))
-
-
-def _as_csv(header: list[str], rows: list[dict[str, str]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, header, extrasaction="ignore")  # a row that was cut short may be anything
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.metrics_keys, extrasaction="ignore")  # a truncated row may have odd keys
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(Path(self.metrics_file_path), text.getvalue())

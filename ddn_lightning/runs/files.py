@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, and that are read only if they are files."""
+"""Atomic writes, bounded reads and locks."""
 
 import os
 import stat
@@ -16,23 +16,27 @@ except ImportError:  # on Windows
 else:
     HAS_LOCKS = True
 
-MOST_BYTES = 2**28  # of a file that is read at once; a run's curves are the largest, some MB
+MOST_BYTES = 2**28  # limit for a file read at once; a run's curves, the largest, take some MB
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Write to the path that is given here; only once that is complete does it take the place of the file.
+def atomic_write(path: Path, partial: Path | None = None) -> Iterator[Path]:
+    """Yield a partial path to write to, and rename it to the final path when the block completes.
 
-    Killed at any moment, the old file or the new one is there. If writing fails, the old one is, and the error names
-    the file: the system does not say which one it had no space for.
+    A process killed at any moment leaves the old file or the new one. If writing fails, the old file stays and the
+    error names it, which the system's error on a full disk does not.
+
+    Args:
+        path: The file to replace.
+        partial: Where to write; ``None`` for :func:`partial_path`, which is not safe for concurrent writers.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(path)
+    partial = partial or partial_path(path)
     with naming(path):
         try:
             yield partial
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())  # before the name points to it, or a power cut may leave an empty file
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())  # before the rename: otherwise a power cut may leave an empty file
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
@@ -40,7 +44,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file to an error of the system that names none."""
+    """Add the file name to an ``OSError`` that has none."""
     try:
         yield
     except OSError as error:
@@ -50,25 +54,24 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def partial_path(path: Path) -> Path:
-    """Where a file is written until it is complete: in its own folder, as a rename across devices is a copy."""
+    """Where a file is written until it is complete: in the same folder, because a rename must not cross devices."""
     return path.with_name(f".{path.name}.partial")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, as a whole, whatever the locale."""
+    """Write a UTF-8 text file atomically."""
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")
 
 
 def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a file. Anything else of that name is refused at once: a pipe would be waited for forever.
+    """The content of a regular file. Reading a pipe would block forever.
 
     Raises:
-        ValueError: If it is no regular file, or larger than ``most_bytes``.
+        ValueError: If it is not a regular file, or larger than ``most_bytes``.
         OSError: If it cannot be read.
     """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("not a regular file")
     with path.open("rb") as file:
         content = file.read(most_bytes + 1)
@@ -78,7 +81,7 @@ def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def is_pipe(name: str) -> bool:
-    """Whether a name leads to a pipe; a text that can be no name does not."""
+    """Whether a string is the path of a named pipe."""
     try:
         return stat.S_ISFIFO(os.stat(name).st_mode)
     except (OSError, ValueError):
@@ -86,11 +89,7 @@ def is_pipe(name: str) -> bool:
 
 
 def check_writable(folder: Path) -> None:
-    """Find out now, not at the first checkpoint, that nothing can be written to a folder; leaves nothing there.
-
-    Raises:
-        ConfigurationError: If nothing can.
-    """
+    """Raise a :class:`ConfigurationError` unless files can be created in a folder."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -99,13 +98,11 @@ def check_writable(folder: Path) -> None:
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock a file or folder for this process, until the descriptor is closed; ``None`` if another one has locked it.
+    """Lock a file or folder and return its descriptor, or ``None`` if another process holds the lock.
 
-    Without effect where there are no such locks, as on Windows.
+    Closing the descriptor releases the lock. On Windows, which has no such locks, this does nothing.
     """
-    if not HAS_LOCKS:
-        return os.open(os.devnull, os.O_RDONLY)
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path if HAS_LOCKS else os.devnull, os.O_RDONLY)
     if lock_open(descriptor):
         return descriptor
     os.close(descriptor)
@@ -113,7 +110,7 @@ def try_lock(path: Path) -> int | None:
 
 
 def lock_open(descriptor: int) -> bool:
-    """Lock an open file for this process and all that inherit it; false if another one has locked it."""
+    """Lock an open file for this process and its children; false if another process holds the lock."""
     if not HAS_LOCKS:
         return True
     try:

@@ -1,4 +1,4 @@
-"""What a run has looked like at the end of its tasks: tensors, and the file that holds them."""
+"""Observations of a run at task ends: tensors, and the file that stores them."""
 
 import io
 import math
@@ -14,34 +14,22 @@ from torch import Tensor
 from ddn_lightning.runs.files import atomic_write, read_regular
 
 OBSERVATIONS_FILE = "observations.npz"
-MOST_BYTES = 2**30  # of all arrays together, unpacked: far more than a run of a thousand classes has
+MOST_BYTES = 2**30  # limit for all arrays, unpacked; a run of a thousand classes has far less
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What is known about the predictions and the memory of a run; ``None`` where nothing is.
+    """Predictions at the last evaluation and memory of a run; ``None`` for what was not observed."""
 
-    Args:
-        task_classes: Classes of each task (tasks, classes per task).
-        confusion: Test images by true class (rows) and predicted class, when last measured.
-        probability: Mean predicted probabilities of each true class (rows), when last measured.
-        composition: Samples of each class in memory after each task (tasks, classes); -1 where it has not ended.
-        soft_labels: Mean soft label of each class in memory (tasks, classes, classes); ``nan`` where there is none.
-        label_entropy: Mean entropy of the soft labels in nats (tasks); ``nan`` where there are none.
-        sample_images: Some images of the memory, raw (samples, channels, height, width).
-        sample_labels: Their classes.
-        sample_soft_labels: Their soft labels (samples, classes).
-    """
-
-    task_classes: Tensor
-    confusion: Tensor | None = None
-    probability: Tensor | None = None
-    composition: Tensor | None = None
-    soft_labels: Tensor | None = None
-    label_entropy: Tensor | None = None
-    sample_images: Tensor | None = None
+    task_classes: Tensor  # (tasks, classes per task)
+    confusion: Tensor | None = None  # test images by true class (rows) and predicted class
+    probability: Tensor | None = None  # mean predicted probabilities of each true class (rows)
+    composition: Tensor | None = None  # samples in memory after each task (tasks, classes); -1 for unfinished tasks
+    soft_labels: Tensor | None = None  # mean soft label of each class in memory (tasks, classes, classes), or nan
+    label_entropy: Tensor | None = None  # mean entropy of the soft labels in nats (tasks), or nan
+    sample_images: Tensor | None = None  # some raw images of the memory (samples, channels, height, width)
     sample_labels: Tensor | None = None
-    sample_soft_labels: Tensor | None = None
+    sample_soft_labels: Tensor | None = None  # (samples, classes)
 
     @property
     def num_classes(self) -> int:
@@ -49,25 +37,41 @@ class Observed:
         return self.task_classes.numel()
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is there, by name."""
+        """The tensors that are not ``None``, by name."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
 
+def expected_shapes(task_classes: Tensor, samples: int | None) -> dict[str, tuple[int | None, ...]]:
+    """The shape of each tensor of an :class:`Observed`; ``None`` where any length is valid."""
+    tasks, classes = len(task_classes), task_classes.numel()
+    return {
+        "task_classes": tuple(task_classes.shape),
+        "confusion": (classes, classes),
+        "probability": (classes, classes),
+        "composition": (tasks, classes),
+        "soft_labels": (tasks, classes, classes),
+        "label_entropy": (tasks,),
+        "sample_images": (samples, None, None, None),
+        "sample_labels": (samples,),
+        "sample_soft_labels": (samples, classes),
+    }
+
+
 def save_observed(observed: Observed, folder: Path) -> None:
-    """Write the file of a run."""
+    """Write the file to a run folder."""
     with atomic_write(folder / OBSERVATIONS_FILE) as partial, partial.open("wb") as file:
         arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in observed.tensors().items()}
         numpy.savez_compressed(file, **arrays)
 
 
 def load_observed(folder: Path) -> Observed | None:
-    """Read the file of a run, or ``None`` if there is none."""
+    """Read the file of a run folder; ``None`` if there is none."""
     path = folder / OBSERVATIONS_FILE
     return parse_observed(read_regular(path)) if path.exists() else None
 
 
 def parse_observed(content: bytes) -> Observed:
-    """What the file of a run holds. A damaged one raises an error of almost any kind, but takes no memory for it."""
+    """Parse the file. A damaged one raises an error of almost any type, before it allocates memory."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         _check_sizes(archive)
     with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
@@ -79,7 +83,7 @@ def parse_observed(content: bytes) -> Observed:
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
-    """Believe no array that claims to be larger than what is stored of it."""
+    """Refuse arrays that claim to be larger than their stored bytes."""
     if sum(member.file_size for member in archive.infolist()) > MOST_BYTES:
         raise ValueError(f"its arrays must not take more than {MOST_BYTES} bytes")
     for member in archive.infolist():
@@ -95,7 +99,7 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
 
 
 def _check_classes(observed: Observed) -> None:
-    """Figures look things up by these."""
+    """Check the tensors that figures use as indices."""
     classes = observed.num_classes
     if observed.task_classes.flatten().sort().values.tolist() != list(range(classes)):
         raise ValueError(f"task_classes must hold each of {classes} classes once")
@@ -107,22 +111,9 @@ def _check_classes(observed: Observed) -> None:
 def _check_shapes(observed: Observed) -> None:
     if observed.task_classes.dim() != 2 or observed.task_classes.numel() == 0:
         raise ValueError(f"task_classes must be classes by task, got {tuple(observed.task_classes.shape)}")
-    tasks, classes = len(observed.task_classes), observed.num_classes
-    samples = 0 if observed.sample_labels is None else observed.sample_labels.numel()
-    expected = {
-        "confusion": (classes, classes),
-        "probability": (classes, classes),
-        "composition": (tasks, classes),
-        "soft_labels": (tasks, classes, classes),
-        "label_entropy": (tasks,),
-        "sample_labels": (samples,),
-        "sample_soft_labels": (samples, classes),
-    }
+    shapes = expected_shapes(observed.task_classes, 0 if (found := observed.sample_labels) is None else found.numel())
     for name, tensor in observed.tensors().items():
-        shape = tuple(tensor.shape)
-        if name == "sample_images":
-            is_fitting = len(shape) == 4 and shape[0] == samples and shape[1] in (1, 3)
-        else:
-            is_fitting = name not in expected or shape == expected[name]
-        if not is_fitting:
-            raise ValueError(f"{name} is of shape {shape}, not {expected.get(name, 'of images')}")
+        shape, expected = tuple(tensor.shape), shapes[name]
+        is_fitting = len(shape) == len(expected) and all(e in (None, n) for e, n in zip(expected, shape, strict=True))
+        if not is_fitting or (name == "sample_images" and shape[1] not in (1, 3)):
+            raise ValueError(f"{name} is of shape {shape}, not {'of images' if None in expected else expected}")

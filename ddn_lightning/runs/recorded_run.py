@@ -1,4 +1,4 @@
-"""A run as its folder records it: results, configuration, curves, and what is wrong with them."""
+"""A run read from its folder: results, configuration, curves, and the problems with them."""
 
 import csv
 import json
@@ -18,36 +18,31 @@ from ddn_lightning.runs.results import RESULTS_FILE, Results, parse_results
 
 CONFIG_FILE = "config.yaml"
 CURVES_FILE = "metrics.csv"
-TASK_ENDS = "average_accuracy"  # is logged at task ends only
+TASK_ENDS = "average_accuracy"  # a value that is logged at task ends only
 Parsed = TypeVar("Parsed")
-OPTIONAL = (CURVES_FILE, OBSERVATIONS_FILE)
+REQUIRED = {CONFIG_FILE: "not a run of ddn fit", RESULTS_FILE: "still training, or stopped before its end"}
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A value over training.
+    """A logged value over training."""
 
-    Args:
-        tasks_learned: Where it was measured, in tasks.
-        values: What was measured.
-    """
-
-    tasks_learned: Sequence[float]
+    tasks_learned: Sequence[float]  # the x axis
     values: Sequence[float]
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """What is known of a run.
+    """A run, as far as its folder can be read.
 
     Args:
-        name: What to call it.
-        folder: Where it is.
-        results: Its results, if it has any.
+        name: Name of the run.
+        folder: The run folder.
+        results: Its results, if any.
         config: Its configuration with dotted keys.
-        rows: Lines of its curves.
-        observed: What it looked like at the end of its tasks, if that is known.
-        problems: What cannot be read, or is not there.
+        rows: Rows of its curves.
+        observed: Its observations at task ends, if any.
+        problems: What is missing or unreadable, a sentence each.
     """
 
     name: str
@@ -60,14 +55,14 @@ class RecordedRun:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all tasks are learned and measured."""
+        """Whether all tasks are learned and evaluated."""
         results = self.results
         if results is None or results.acc is None or results.divergence is not None:
             return False
         return results.tasks_finished == len(results.matrix)
 
     def curve(self, name: str) -> Curve:
-        """A logged value over training, measured in tasks learned."""
+        """A logged value over the number of tasks learned."""
         ends = [row["step"] for row in self.rows if TASK_ENDS in row]
         chosen = [row for row in self.rows if name in row]
         if not ends:
@@ -77,7 +72,7 @@ class RecordedRun:
 
     @property
     def task_curves(self) -> list[Curve]:
-        """Accuracy of each task over training; by the accuracy matrix where no curves were logged."""
+        """Accuracy of each task over training; from the accuracy matrix if no curves were logged."""
         assert self.results is not None
         matrix = self.results.matrix
         logged = [self.curve(f"val/accuracy/task_{task + 1}") for task in range(len(matrix))]
@@ -91,8 +86,8 @@ class RecordedRun:
 
 
 def read_run(folder: Path) -> RecordedRun:
-    """Everything that can be read of a run; whatever cannot is named among its problems, and never raises."""
-    if not os.path.isdir(folder):  # unlike Path's, false of a folder in one that may not be entered
+    """Read a run folder. Missing and damaged files never raise; they are listed in ``problems``."""
+    if not os.path.isdir(folder):  # Path.is_dir raises if a parent may not be entered
         return RecordedRun(folder.name, folder, problems=["is not a folder"])
     problems: list[str] = []
     config = _read(folder / CONFIG_FILE, _config, problems) or {}
@@ -112,21 +107,18 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def _name(folder: Path, config: Mapping[str, Any]) -> str:
-    """The name that a run was given, which may go over several folders; of one that was moved, its folder's."""
-    given = config.get("name")
-    place = Path(os.path.realpath(folder))
-    is_there = isinstance(given, str) and place.as_posix().endswith(f"/{given}")
-    return str(given) if is_there else place.name
+    """The run's configured name, which may contain slashes; the folder's name if the run was moved."""
+    name, path = config.get("name"), Path(os.path.realpath(folder))
+    return name if isinstance(name, str) and path.as_posix().endswith(f"/{name}") else path.name
 
 
 def _read(path: Path, parse: Callable[[bytes], Parsed], problems: list[str]) -> Parsed | None:
     try:
         return parse(read_regular(path))
     except FileNotFoundError:
-        reason = "still training, or stopped before its end" if path.name == RESULTS_FILE else "not a run of ddn fit"
-        if path.name not in OPTIONAL:
-            problems.append(f"has no {path.name}: {reason}")
-    except Exception as error:  # whatever a damaged file leads to, it costs no more than itself
+        if path.name in REQUIRED:
+            problems.append(f"has no {path.name}: {REQUIRED[path.name]}")
+    except Exception as error:  # a damaged file raises many types of error
         reason = " ".join(str(error).split())[:200]
         problems.append(f"{path.name} cannot be read ({type(error).__name__}: {reason})")
     return None
@@ -134,12 +126,12 @@ def _read(path: Path, parse: Callable[[bytes], Parsed], problems: list[str]) -> 
 
 def _config(content: bytes) -> dict[str, Any]:
     settings = flat(dict(load_yaml(content.decode()) or {}))
-    json.dumps(settings, sort_keys=True, default=str)  # as they are compared and shown
+    json.dumps(settings, sort_keys=True, default=str)  # raises for keys that a report could not sort
     return settings
 
 
 def _rows(content: bytes) -> list[dict[str, float]]:
-    """The lines of a CSV file as numbers; a line that was cut short is left out."""
+    """The rows of a CSV file as numbers, without truncated rows."""
     rows = []
     for line in csv.DictReader(content.decode().splitlines()):
         row = {name: float(value) for name, value in line.items() if name and value and _is_number(value)}

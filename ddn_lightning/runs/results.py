@@ -1,4 +1,4 @@
-"""``results.json``: what a run writes when it ends, and what is read from it."""
+"""``results.json``, written when a run ends."""
 
 import csv
 import io
@@ -15,79 +15,52 @@ from torch import Tensor
 from ddn_lightning.runs.files import read_regular, write_text
 
 RESULTS_FILE = "results.json"
-MATRIX_FILE = "accuracy_matrix.csv"  # a part of it, for spreadsheets
-COMPLETE, INCOMPLETE, DIVERGED = "complete", "incomplete", "diverged"  # what its status may be
+MATRIX_FILE = "accuracy_matrix.csv"  # the same matrix, for spreadsheets
+COMPLETE, INCOMPLETE, DIVERGED = "complete", "incomplete", "diverged"  # values of "status"
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What stands in ``results.json``; accuracies in percent, ``None`` or ``nan`` where nothing was measured.
+    """The contents of ``results.json``; accuracies in percent, ``None`` or ``nan`` where nothing was measured."""
 
-    Args:
-        method: Class of the method.
-        plugin: Class of its distiller; ``None`` for the method alone.
-        dataset: Name of the data.
-        buffer_size: Samples that the memory holds.
-        seed: Seed.
-        acc: Average accuracy.
-        fm: Forgetting.
-        bwt: Backward transfer.
-        aaa: Average anytime accuracy.
-        matrix: The accuracy matrix.
-        tasks_finished: Tasks learned.
-        seconds: What training took.
-        versions: Of the packages it was made with.
-        class_names: Names of the classes, where the data has any.
-        divergence: Where and how it has diverged, if it has.
-        cpu_minutes: Processor time of training.
-        statistics: BatchNorm statistics it was evaluated with: ``running``, ``memory`` or ``both``.
-        calibrated_acc: Average accuracy with calibrated BatchNorm statistics, where it was measured besides.
-        calibrated_fm: Forgetting with them.
-    """
-
-    method: str
-    plugin: str | None
+    method: str  # class name
+    plugin: str | None  # class name of the distiller
     dataset: str
     buffer_size: int
     seed: int
-    acc: float | None
-    fm: float | None
-    bwt: float | None
-    aaa: float | None
-    matrix: Tensor
+    acc: float | None  # average accuracy
+    fm: float | None  # forgetting
+    bwt: float | None  # backward transfer
+    aaa: float | None  # average anytime accuracy
+    matrix: Tensor  # accuracy matrix
     tasks_finished: int
-    seconds: float | None
-    versions: Mapping[str, str]
+    seconds: float | None  # training time
+    versions: Mapping[str, str]  # of the packages
     class_names: tuple[str, ...] | None
-    divergence: str | None = None
-    cpu_minutes: float | None = None
-    statistics: str = "running"
-    calibrated_acc: float | None = None
+    divergence: str | None = None  # where and how training diverged
+    cpu_minutes: float | None = None  # processor time of training
+    statistics: str = "running"  # BatchNorm statistics of the evaluation: running, memory or both
+    calibrated_acc: float | None = None  # with calibrated BatchNorm statistics, if statistics is both
     calibrated_fm: float | None = None
 
     @property
     def title(self) -> str:
-        """Method and plug-in."""
+        """Method and distiller."""
         return self.method if self.plugin is None else f"{self.method} + {self.plugin}"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The numbers of one run, in percent; ``None`` where nothing was measured.
+    """The final numbers of one run, in percent; ``None`` where nothing was measured."""
 
-    Args:
-        acc: Average accuracy over all tasks at the end.
-        fm: Forgetting.
-        per_task: Accuracy of each task at the end.
-    """
-
-    acc: float | None
-    fm: float | None
-    per_task: tuple[float | None, ...] = ()
+    acc: float | None  # average accuracy
+    fm: float | None  # forgetting
+    per_task: tuple[float | None, ...] = ()  # accuracy of each task
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results.json``, and its accuracy matrix as a table."""
+    """Write ``results.json``, and its accuracy matrix as CSV."""
     write_text(folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
     matrix = results["accuracy_matrix"]
     table = io.StringIO()
@@ -98,30 +71,29 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
 
 
 def read_result(folder: Path) -> RunResult | None:
-    """The result of the run in a folder, or ``None`` unless it has learned all its tasks and has not diverged."""
+    """The result of a run that has learned all its tasks; ``None`` if it has not, or has diverged."""
     try:
         results = json.loads(read_regular(folder / RESULTS_FILE))
         matrix = results["accuracy_matrix"]
         if results["tasks_finished"] < len(matrix) or results.get("status") == DIVERGED:
             return None
-        return RunResult(
-            _number(results["average_accuracy"]), _number(results["forgetting"]), tuple(map(_number, matrix[-1]))
-        )
-    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
-        return None  # not there, or not what a run writes
+        acc, fm = (_number(results[name]) for name in ("average_accuracy", "forgetting"))
+        return RunResult(acc, fm, tuple(map(_number, matrix[-1])))
+    except UNREADABLE:
+        return None
 
 
 def read_divergence(folder: Path) -> str | None:
-    """Where and how the run in a folder has diverged, or ``None`` unless it has."""
+    """Where and how the run in a folder has diverged; ``None`` if it has not."""
     try:
         results = json.loads(read_regular(folder / RESULTS_FILE))
         return str(results["reason"]) if results["status"] == DIVERGED else None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None  # not there, or not what a run writes
+    except UNREADABLE:
+        return None
 
 
 def parse_results(content: bytes) -> Results:
-    """What ``results.json`` holds. A damaged file raises an error of almost any kind."""
+    """Parse ``results.json``. A damaged file raises an error of almost any type."""
     results = json.loads(content.decode())
     matrix = [[math.nan if value is None else float(value) for value in row] for row in results["accuracy_matrix"]]
     if not matrix or any(len(row) != len(matrix) for row in matrix):

@@ -131,4 +131,4 @@ def test_help_says_what_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
         main(["bench", "--help"])
     text = capsys.readouterr().out
     assert "--growth" in text
-    assert "Measure on this machine what a step costs" in text
+    assert "Measure the cost of a training step" in text

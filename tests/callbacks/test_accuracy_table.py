@@ -31,7 +31,7 @@ def shown(matrix: Tensor, width: int) -> str:
 @pytest.mark.parametrize("measured", [1, 7, None])
 @pytest.mark.parametrize("width", [60, 80, 110, 200])
 @pytest.mark.parametrize("tasks", [1, 2, 5, 10, 20])
-def test_every_value_is_there_and_none_is_cut(tasks: int, width: int, measured: int | None) -> None:
+def test_every_value_is_shown_in_full(tasks: int, width: int, measured: int | None) -> None:
     matrix = a_matrix(tasks, measured or tasks)
     text = shown(matrix, width)
     assert "…" not in text
@@ -50,6 +50,6 @@ def test_five_tasks_have_room_for_names_and_two_digits_in_80_columns() -> None:
     assert all(name in text for name in ("learned", "task 5", "ACC", "FM", "100.00"))
 
 
-def test_only_what_was_measured_is_shown() -> None:
+def test_only_measured_tasks_are_shown() -> None:
     assert "task 3" not in shown(a_matrix(10, 2), 80)
     assert accuracy_tables(a_matrix(10, 0), summary, "", 80) == []

@@ -1,4 +1,4 @@
-"""In which order callbacks are given makes no difference."""
+"""The order of the callbacks does not change a run."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -33,7 +33,7 @@ CALLBACKS: list[type[Callback]] = [
 ORDERS = [CALLBACKS, CALLBACKS[::-1], CALLBACKS[3:] + CALLBACKS[:3], CALLBACKS[1::2] + CALLBACKS[::2]]
 
 
-def test_the_orders_tell_each_pair_of_callbacks_apart() -> None:
+def test_the_orders_contain_each_pair_of_callbacks_both_ways() -> None:
     pairs = {(first, second) for order in ORDERS for i, first in enumerate(order) for second in order[i + 1 :]}
     assert len(pairs) == len(CALLBACKS) * (len(CALLBACKS) - 1)
 
@@ -59,7 +59,7 @@ def outcome(fit: Callable[..., ReplayMethod], order: list[type[Callback]]) -> di
 
 
 @pytest.mark.parametrize("order", [[Observations, DistillNetSnapshot], [DistillNetSnapshot, Observations]])
-def test_the_labels_seen_are_those_that_the_task_was_trained_with(
+def test_the_observed_labels_are_those_that_the_task_was_trained_with(
     fit: Callable[..., ReplayMethod], order: list[type[Callback]]
 ) -> None:
     """With the G_old of the task before, though a new one is taken at the same moment."""

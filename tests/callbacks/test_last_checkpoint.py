@@ -1,4 +1,4 @@
-"""Checkpoints are written when they should be, as a whole, and when a run is asked to stop."""
+"""Checkpoints are written when due, atomically, and when a run is asked to stop."""
 
 import os
 import resource
@@ -56,7 +56,7 @@ def saved_step() -> int:
 
 
 @pytest.mark.parametrize(("minutes", "expected"), [(0, list(range(1, 13))), (1000, [4, 8, 12])])
-def test_it_saves_when_it_is_time_and_at_each_tasks_end(
+def test_it_saves_when_due_and_at_each_tasks_end(
     fit: Callable[..., ReplayMethod], minutes: float, expected: list[int]
 ) -> None:
     steps = []
@@ -94,7 +94,7 @@ def kill_before_replacing() -> None:
 
 
 @pytest.mark.parametrize("sabotage", [kill, kill_in_the_middle_of_writing, kill_before_replacing])
-def test_killed_while_saving_the_checkpoint_before_is_there_to_go_on_from(
+def test_a_kill_while_saving_leaves_the_previous_checkpoint(
     fit: Callable[..., ReplayMethod], sabotage: Callable[[], None]
 ) -> None:
     expected = trained(fit)
@@ -128,7 +128,7 @@ def test_a_signal_stops_after_the_batch_and_loses_nothing(
     assert torch.equal(expected.accuracy_matrix.nan_to_num(), resumed.accuracy_matrix.nan_to_num())
 
 
-def test_a_signal_in_the_work_at_a_tasks_end_waits_for_it(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_signal_during_the_work_at_a_tasks_end_waits_for_it(fit: Callable[..., ReplayMethod]) -> None:
     class Signalled(SlowEnding):
         def end_task(self) -> None:
             if self.task == 1:
@@ -179,7 +179,7 @@ def test_a_signal_in_the_sanity_check_stops_after_the_first_batch(fit: Callable[
     assert saved_step() == 1
 
 
-def test_lightning_finds_it_and_only_methods_take_it(
+def test_ckpt_path_best_finds_it_and_other_modules_are_refused(
     make_trainer: Callable[..., Trainer],
 ) -> None:
     trainer = make_trainer(enable_checkpointing=True, callbacks=[LastCheckpoint()])
@@ -214,8 +214,8 @@ def fill_the_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
-@pytest.mark.parametrize(("step", "message"), [(6, "the one before is intact"), (0, "there is none yet")])
-def test_a_full_disk_leaves_the_checkpoint_before_intact(
+@pytest.mark.parametrize(("step", "message"), [(6, "the previous one is intact"), (0, "there is none yet")])
+def test_a_full_disk_leaves_the_previous_checkpoint_intact(
     fit: Callable[..., ReplayMethod], step: int, message: str
 ) -> None:
     child = os.fork()
@@ -233,7 +233,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_intact(
     assert not step or saved_step() == step
 
 
-def test_the_name_of_version_0_1_works_and_says_what_replaced_it(
+def test_the_name_of_version_0_1_works_and_notes_its_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What is seen at task ends: right, undisturbing, and the same however a run goes."""
+"""Observations are correct, do not disturb the run, and do not depend on resumes or ranks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,6 @@ from ddn_lightning import (
     ReplayMethod,
     TaskCallback,
 )
-from ddn_lightning.callbacks.observations import MOST_LABELLED
 from ddn_lightning.runs.observed import Observed, load_observed, save_observed
 
 Fit = Callable[..., ReplayMethod]
@@ -40,7 +39,7 @@ def assert_same(first: Observed, second: Observed, tolerance: float = 0.0) -> No
         assert torch.allclose(tensor.double(), other.double(), rtol=0, atol=tolerance, equal_nan=True), name
 
 
-def test_the_end_is_as_the_method_and_its_memory_say(fit: Fit) -> None:
+def test_the_last_observations_agree_with_the_method_and_its_memory(fit: Fit) -> None:
     class Labels(TaskCallback):
         """Soft labels of the whole memory one by one, before the task's end changes the distiller."""
 
@@ -84,7 +83,7 @@ def test_the_end_is_as_the_method_and_its_memory_say(fit: Fit) -> None:
     assert len(observed.sample_labels.unique()) == len(held.unique())
 
 
-def test_exemplars_are_seen_like_any_memory(fit: Fit) -> None:
+def test_exemplars_are_observed_like_any_memory(fit: Fit) -> None:
     method, observed = watched(fit, lambda: build(ICaRL))
     assert method.stored_samples is not None
     assert observed.composition is not None
@@ -99,7 +98,7 @@ def test_without_memory_there_are_only_predictions(fit: Fit) -> None:
 
 
 @pytest.mark.parametrize("distiller", [RandomLabels, DataDistillNet])
-def test_a_run_is_the_same_with_and_without(fit: Fit, distiller: Any) -> None:
+def test_observing_does_not_change_the_run(fit: Fit, distiller: Any) -> None:
     plain = fit(lambda: build(ER, distiller))
     method, _ = watched(fit, lambda: build(ER, distiller))
     for name, parameter in plain.named_parameters():
@@ -111,7 +110,7 @@ def test_a_run_is_the_same_with_and_without(fit: Fit, distiller: Any) -> None:
     ("checkpoint", "precision"),
     [("step3", "32-true"), ("step4", "32-true"), ("step12", "bf16-mixed")],  # 4, 12: the last batch of a task
 )
-def test_resumed_it_has_seen_the_same(fit: Fit, checkpoint: str, precision: str, tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_observations(fit: Fit, checkpoint: str, precision: str, tmp_path: Path) -> None:
     make = lambda: build(ER, DataDistillNet)  # noqa: E731
     saving = {"enable_checkpointing": True, "callbacks": [SaveAlways(tmp_path)]}
     _, expected = watched(fit, make, precision=precision, **saving)
@@ -129,7 +128,7 @@ class KeepSeen(Observations):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("distiller", [DataDistillNet, RandomLabels])
-def test_every_rank_sees_what_one_device_does(fit: Fit, distiller: Any) -> None:
+def test_every_rank_observes_what_one_device_does(fit: Fit, distiller: Any) -> None:
     make = lambda: build(ER, distiller, small_net()).double()  # noqa: E731
     sequence = TinySequence(batch_size=5, drop_last=False)
     fit(make, TinySequence(batch_size=5, drop_last=False), callbacks=[KeepSeen()])
@@ -142,15 +141,19 @@ def test_every_rank_sees_what_one_device_does(fit: Fit, distiller: Any) -> None:
         assert_same(seen, one, tolerance=1e-5)
 
 
-def test_only_so_many_samples_are_labelled_of_a_large_memory(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_memory_is_labelled_in_part_and_evenly(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddn_lightning.callbacks.observations.MOST_LABELLED", 7)
-    sizes: list[int] = []
+    labelled: list[torch.Tensor] = []
 
-    class Counting(RandomLabels):
+    class Recording(RandomLabels):
         def soft_labels(self, samples: Any, probabilities: Any) -> Any:
-            sizes.append(len(samples))
+            if not self.training:
+                labelled.append(samples.labels)
             return super().soft_labels(samples, probabilities)
 
-    watched(fit, lambda: build(ER, Counting))
-    assert sizes.count(7) == 3
-    assert MOST_LABELLED == 512
+    method, observed = watched(fit, lambda: build(ER, Recording))
+    assert [len(labels) for labels in labelled] == [7, 7, 7]  # one forward pass per task
+    size = len(method.memory)
+    assert labelled[-1].equal(method.memory.labels[torch.linspace(0, size - 1, 7, dtype=torch.float64).long()])
+    assert observed.sample_labels is not None
+    assert sorted(observed.sample_labels.tolist()) == sorted(labelled[-1].tolist())

@@ -11,7 +11,7 @@ def draw() -> tuple[float, float, float]:
     return random.random(), numpy.random.rand(), torch.rand(1).item()  # noqa: NPY002
 
 
-def test_global_random_states_go_on_after_a_restore() -> None:
+def test_global_random_states_continue_when_training_starts() -> None:
     state = RandomState().state_dict()
     expected = draw()
     draw()

@@ -10,7 +10,7 @@ from ddn_lightning import ER, LUCIR, TaskProgressBar
 from ddn_lightning.callbacks.task_progress_bar import track
 
 
-def test_the_bar_says_the_task_and_what_was_measured_so_far(make_trainer: Callable[..., Trainer]) -> None:
+def test_the_bar_shows_the_task_and_the_results_so_far(make_trainer: Callable[..., Trainer]) -> None:
     shown: list[dict[str, Any]] = []
 
     class Watch(TaskProgressBar):
@@ -54,5 +54,5 @@ def test_work_at_a_tasks_end_has_a_line_in_the_bar(
     assert len(removed) >= len(stages)
 
 
-def test_without_a_bar_it_only_counts(make_trainer: Callable[..., Trainer]) -> None:
+def test_without_a_bar_track_only_counts(make_trainer: Callable[..., Trainer]) -> None:
     assert list(track(make_trainer(), 3, "counting")) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Whatever is done to a checkpoint: it is refused by one line, or the run ends as with the untouched one."""
+"""A tampered checkpoint is refused in one line, or the run ends as with the original."""
 
 import random
 import re
@@ -27,7 +27,7 @@ from ddn_lightning import (
 from ddn_lightning.cli.resume import read_checkpoint
 from ddn_lightning.errors import ConfigurationError
 
-# numbers that nothing else in a checkpoint depends on: another one is as good, and only a digest would tell
+# values that no other part of a checkpoint depends on: only a digest could detect a change
 FREE = ("ddn_lightning/streams/seed", "ddn_lightning/sequence/shuffle_seed", "num_batches_tracked", "endings")
 
 Make = Callable[[], ReplayMethod]
@@ -56,7 +56,7 @@ def what_happens(fit: Callable[..., ReplayMethod], make: Make, path: Path, expec
         resumed = outcome(fit(make, sequence(), ckpt_path=path, callbacks=[Observations()]))
     except ConfigurationError as error:
         return "refused" if "\n" not in str(error) else f"refused in several lines: {error}"
-    except Exception as error:  # what is asked is which
+    except Exception as error:  # the caller checks its type
         return f"{type(error).__name__}: {error}"
     try:
         assert_equal(resumed, expected)
@@ -93,7 +93,7 @@ def test_a_tampered_checkpoint_is_refused_or_harmless(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method_class", "distiller_class"), COMBINATIONS)
-def test_every_tampering_with_every_method(
+def test_a_tampered_checkpoint_of_any_method_is_refused_or_harmless(
     fit: Callable[..., ReplayMethod],
     method_class: type[ReplayMethod],
     distiller_class: type[LabelDistiller] | None,
@@ -143,17 +143,19 @@ GONE = [
 ]
 
 
-def test_each_part_names_what_is_wrong_with_it(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+def test_the_error_names_the_damaged_part(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
     saved, _ = saved_in_the_last_task(fit, lambda: build(ER), tmp_path)
     checkpoint = torch.load(saved, weights_only=True)
-    del checkpoint["ddn_lightning"]["contents"]  # as if it had been written with what is wrong
+    del checkpoint["ddn_lightning"]["contents"]  # as if it had been written like this
     for path, value, expected in WRONG:
         torch.save(Tampering(path, "wrong", value).applied_to(checkpoint), tmp_path / "tampered.ckpt")
         with pytest.raises(ConfigurationError, match=re.escape(expected)):
             fit(lambda: build(ER), sequence(), ckpt_path=tmp_path / "tampered.ckpt", callbacks=[Observations()])
 
 
-def test_what_would_silently_begin_anew_is_missed(fit: Callable[..., ReplayMethod], tmp_path: Path) -> None:
+def test_a_missing_entry_that_would_silently_start_over_is_refused(
+    fit: Callable[..., ReplayMethod], tmp_path: Path
+) -> None:
     def make() -> ReplayMethod:
         return build(ER, momentum=0.9)
 
@@ -166,7 +168,7 @@ def test_what_would_silently_begin_anew_is_missed(fit: Callable[..., ReplayMetho
 
 
 @pytest.mark.parametrize(("first", "then"), [("32-true", "bf16-mixed"), ("bf16-mixed", "32-true")])
-def test_derpp_goes_on_in_another_precision(
+def test_derpp_resumes_in_another_precision(
     fit: Callable[..., ReplayMethod], first: str, then: str, tmp_path: Path
 ) -> None:
     saving = {"enable_checkpointing": True, "callbacks": [SaveAlways(tmp_path)]}

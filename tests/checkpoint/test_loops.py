@@ -1,4 +1,4 @@
-"""A checkpoint says where a run goes on, whatever hook it was saved in and whatever stopped the run."""
+"""A checkpoint resumes at the right batch, whichever hook saved it and whatever stopped the run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +50,7 @@ def weights(method: ReplayMethod) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_run_goes_on_after_the_last_batch_before_the_hook(
+def test_a_resume_continues_after_the_last_batch_before_the_hook(
     hook: str, fit: Callable[..., ReplayMethod], tmp_path: Path
 ) -> None:
     saving = SaveIn(tmp_path, hook)
@@ -62,7 +62,7 @@ def test_a_run_goes_on_after_the_last_batch_before_the_hook(
             torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=path.name)
 
 
-def test_a_checkpoint_saved_after_max_steps_goes_on_in_its_epoch(
+def test_a_checkpoint_saved_after_max_steps_resumes_in_its_epoch(
     make_trainer: Callable[..., Trainer], fit: Callable[..., ReplayMethod]
 ) -> None:
     """Lightning counts the epoch that was cut short as done."""
@@ -75,7 +75,7 @@ def test_a_checkpoint_saved_after_max_steps_goes_on_in_its_epoch(
         torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_checkpoint_of_version_0_1_that_does_not_tell_its_epoch_is_refused(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_checkpoint_of_version_0_1_without_its_epoch_is_refused(fit: Callable[..., ReplayMethod]) -> None:
     """After a resume at an epoch's end, 0.1 did not count the next epoch as begun."""
     fit(make, sequence(), max_steps=8).trainer.save_checkpoint("stopped.ckpt")
     checkpoint = torch.load("stopped.ckpt", weights_only=True)
@@ -83,5 +83,5 @@ def test_a_checkpoint_of_version_0_1_that_does_not_tell_its_epoch_is_refused(fit
     for counters in ("total", "current"):
         checkpoint["loops"]["fit_loop"]["epoch_progress"][counters]["started"] = 2  # as many as processed
     torch.save(checkpoint, "old.ckpt")
-    with pytest.raises(ConfigurationError, match="version 0.1 does not tell its epoch"):
+    with pytest.raises(ConfigurationError, match="version 0.1 does not record its epoch"):
         fit(make, sequence(), ckpt_path=Path("old.ckpt"))

@@ -128,10 +128,10 @@ def test_runs_must_be_a_folder(dangling: bool, capsys: pytest.CaptureFixture[str
     else:
         Path("elsewhere").write_text("a file")
     assert fit("--runs", "elsewhere") == 2
-    assert "runs must be a folder that can be made, got elsewhere" in capsys.readouterr().err
+    assert "runs must be a folder that can be created, got elsewhere" in capsys.readouterr().err
 
 
-def test_seconds_go_on_counting_after_a_resume() -> None:
+def test_a_resumed_run_adds_to_the_time_spent() -> None:
     record = RunRecord(Path("folder"), "")
     record.load_state_dict({"seconds": 1000.0, "processor_seconds": 2000.0, "config": ""})
     assert 1000 <= record.state_dict()["seconds"] < 1100
@@ -146,13 +146,13 @@ def test_processor_time_counts_every_process(monkeypatch: pytest.MonkeyPatch) ->
     assert record.state_dict()["processor_seconds"] == 6.0
 
 
-def test_processor_time_is_unknown_after_a_checkpoint_that_does_not_tell_it() -> None:
+def test_processor_time_is_unknown_if_the_checkpoint_does_not_record_it() -> None:
     record = RunRecord(Path("folder"), "")
     record.load_state_dict({"seconds": 1000.0, "config": ""})
     assert record.state_dict()["processor_seconds"] is None
 
 
-def test_a_distiller_with_alpha_0_gives_what_the_method_gives_alone() -> None:
+def test_a_distiller_with_alpha_0_gives_the_numbers_of_the_method_alone() -> None:
     plugged = ["--model.distiller", "DataDistillNet"]
     assert fit("--name", "alone") == 0
     assert fit("--name", "silent", *plugged, "--model.distiller.alpha", "0") == 0
@@ -165,13 +165,13 @@ def test_a_distiller_with_alpha_0_gives_what_the_method_gives_alone() -> None:
     assert alone["accuracy_matrix"] != distilled["accuracy_matrix"]
 
 
-def test_fast_dev_run_leaves_nothing() -> None:
+def test_fast_dev_run_leaves_no_files() -> None:
     assert fit("--trainer.fast_dev_run", "true") == 0
     assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("drawn")
-def test_other_loggers_and_none_are_possible() -> None:
+def test_other_loggers_or_none_can_be_chosen() -> None:
     assert fit("--name", "without", "--trainer.logger", "false") == 0
     assert sorted(path.name for path in Path("runs/without").iterdir()) == [
         "accuracy_matrix.csv",
@@ -187,7 +187,7 @@ def test_other_loggers_and_none_are_possible() -> None:
     assert Path("runs/own/results.json").exists()
 
 
-def test_classes_can_be_named_in_short_and_their_options_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_classes_have_short_names_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"ER", "Finetune", "Joint"} <= set(class_names("model"))
     assert {"ResNet18", "SmallNet"} <= set(class_names("backbone"))
     with pytest.raises(SystemExit) as exit_info:
@@ -236,7 +236,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, 'last' or 'auto', got nowhere.ckpt"),
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
         (["--data", "SplitTinyImageNet", "--data.root", "nowhere"], "expected Tiny ImageNet in"),
-        (["--data", "SplitImageFolder", "--data.root", "nowhere"], "nowhere: not there"),
+        (["--data", "SplitImageFolder", "--data.root", "nowhere"], "nowhere: it does not exist"),
         (["--model.backbone", "ResNet18"], "of shape (1, 8, 8), but ResNet18 does not"),
         (["--model.backbone.width", "0"], "width must be positive, got 0"),
         (["--data.evaluate_every_n_epochs", "0"], "evaluate_every_n_epochs must be positive, got 0"),
@@ -248,11 +248,11 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--model.distiller", "DataDistillNet", "--model.distiller.beta", "3"], "beta must be between 0 and 1, got 3"),
     ],
 )
-def test_mistakes_are_named(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_errors_name_the_option(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert expected in bad(*options, capsys=capsys)
 
 
-def test_checkpoints_that_do_not_fit_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoints_that_do_not_fit_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--name", "mine") == 0
     (checkpoint,) = Path("runs/mine/checkpoints").glob("*.ckpt")
     capsys.readouterr()
@@ -266,7 +266,7 @@ def test_checkpoints_that_do_not_fit_are_named(capsys: pytest.CaptureFixture[str
     assert "buffer_size is 7, but the checkpoint's memory has 100 slots" in bad(*resized, capsys=capsys)
 
 
-def test_damaged_and_dangerous_checkpoints_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_and_dangerous_checkpoints_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--name", "mine") == 0
     checkpoint = Path("runs/mine/checkpoints/last.ckpt")
     capsys.readouterr()
@@ -290,7 +290,7 @@ def test_damaged_and_dangerous_checkpoints_are_named(capsys: pytest.CaptureFixtu
     assert "tampered.ckpt: the checkpoint has changed since it was written: state_dict/head.weight must be" in message
 
 
-def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_of_another_network_is_refused_and_the_run_untouched(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--name", "mine") == 0
     before = {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()}
     capsys.readouterr()
@@ -301,7 +301,7 @@ def test_a_checkpoint_of_another_network_is_named_and_the_run_left_alone(capsys:
     assert {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()} == before
 
 
-def test_minutes_that_never_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_infinite_time_between_checkpoints_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     message = bad("--name", "mine", "--save_every_n_minutes", "inf", capsys=capsys)
     assert "save_every_n_minutes must be finite, got inf" in message
 
@@ -318,7 +318,7 @@ def test_last_needs_a_checkpoint_and_auto_does_not(capsys: pytest.CaptureFixture
     assert [path.name for path in Path("runs").iterdir()] == ["mine"]
 
 
-def test_auto_replaces_what_was_killed_before_its_first_checkpoint_and_nothing_else() -> None:
+def test_auto_replaces_only_runs_killed_before_their_first_checkpoint() -> None:
     auto = ["--name", "mine", "--ckpt_path", "auto"]
     folder = Path("runs/mine")
     (folder / "checkpoints").mkdir(parents=True)
@@ -342,7 +342,7 @@ def test_auto_replaces_what_was_killed_before_its_first_checkpoint_and_nothing_e
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_killed_in_any_write_before_its_first_checkpoint_a_run_starts_anew() -> None:
+def test_a_run_killed_in_any_write_before_its_first_checkpoint_starts_over() -> None:
     def killed_in(number: int) -> int:
         """Exit code of a run that is killed while it forces its n-th file to disk."""
         child = os.fork()
@@ -359,7 +359,7 @@ def test_killed_in_any_write_before_its_first_checkpoint_a_run_starts_anew() -> 
     assert fit("--name", "mine", "--ckpt_path", "auto") == 0
 
 
-def test_what_has_diverged_before_its_first_checkpoint_starts_anew_with_other_values() -> None:
+def test_a_run_that_diverged_before_its_first_checkpoint_starts_over() -> None:
     auto = ["--name", "mine", "--ckpt_path", "auto"]
     assert fit(*auto, "--model.lr", "1e10") == 3
     assert json.loads(Path("runs/mine/results.json").read_text())["status"] == "diverged"
@@ -368,7 +368,7 @@ def test_what_has_diverged_before_its_first_checkpoint_starts_anew_with_other_va
     assert json.loads(Path("runs/mine/results.json").read_text())["status"] == "complete"
 
 
-def test_a_run_that_measures_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_evaluations_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--name", "mine", "--trainer.limit_val_batches", "0") == 0
     assert "nothing was measured: trainer.limit_val_batches is 0" in capsys.readouterr().out
 
@@ -389,7 +389,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(capsys: pytest.CaptureFixture
     assert fit("--name", "mine", "--ckpt_path", "last") == 0
 
 
-def test_curves_go_on_after_a_resume_without_a_logger() -> None:
+def test_curves_continue_after_a_resume_without_a_logger() -> None:
     assert fit("--name", "whole") == 0
     assert fit("--name", "mine", *STOPPED) == 0
     unlogged = ["--trainer.logger=false", "--trainer.max_steps=10", "--save_every_n_minutes=0"]
@@ -400,17 +400,17 @@ def test_curves_go_on_after_a_resume_without_a_logger() -> None:
     assert mine == [row for row in whole if not 5 <= int(row["step"]) < 10]
 
 
-def test_odd_names_and_places_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_run_names_and_folders_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("runs").mkdir()
     Path("runs/file").write_text("")
     for name in ("file/below", "x" * 300):
-        assert f"name must give a folder that can be made, got runs/{name}" in bad("--name", name, capsys=capsys)
+        assert f"name must give a folder that can be created, got runs/{name}" in bad("--name", name, capsys=capsys)
     assert "runs/file must be a folder, but it is a file" in bad("--name", "file", capsys=capsys)
     assert "save_every_n_minutes" in bad("--name", "mine", "--save_every_n_minutes=-1", capsys=capsys)
     assert fit("--name", "[a] b/c", *STOPPED) == fit("--name", "[a] b/c", "--ckpt_path", "last") == 0
 
 
-def test_evaluating_what_does_not_fit_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluating_a_checkpoint_that_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--name", "mine") == 0
     config = ["-c", "runs/mine/config.yaml"]
     for options in (
@@ -473,7 +473,7 @@ class Stopper(Callback):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_ranks_stop_together_and_go_on(
+def test_forked_ranks_stop_and_resume_together(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -487,7 +487,7 @@ def test_forked_ranks_stop_together_and_go_on(
     assert whole["accuracy_matrix"] == mine["accuracy_matrix"]
 
 
-def test_a_full_disk_is_named() -> None:
+def test_a_full_disk_is_reported() -> None:
     child = os.fork()
     if child == 0:  # the limit would hold for the log of the tests as well
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -509,7 +509,7 @@ def make_images(classes: str) -> None:
                 Image.new("RGB", (8, 8), (40 * number, 0, 0)).save(folder / f"{number}.png")
 
 
-def test_a_checkpoint_for_other_classes_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_for_other_classes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     make_images("ab")
     folder = ["--data=SplitImageFolder", "--data.root=images", "--data.batch_size=2", "--model.backbone.in_channels=3"]
     assert fit("--name", "two", *folder, "--data.num_tasks", "2") == 0
@@ -529,14 +529,14 @@ def test_a_checkpoint_for_other_classes_is_named(capsys: pytest.CaptureFixture[s
         (lambda root: (root / "test/c").mkdir(), "['c'] are not in"),
     ],
 )
-def test_broken_image_trees_are_named(spoil: Any, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_image_trees_are_refused(spoil: Any, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     make_images("ab")
     spoil(Path("images"))
     message = bad("--data", "SplitImageFolder", "--data.root", "images", "--data.num_tasks", "2", capsys=capsys)
     assert expected in message
 
 
-def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
     for command in (["ddn"], [sys.executable, "-m", "ddn_lightning"]):
         path = str(Path(sys.executable).parent / command[0]) if command == ["ddn"] else command[0]
         run = subprocess.run([path, *command[1:], "--help"], capture_output=True, text=True, check=True)

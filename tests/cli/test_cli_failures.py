@@ -1,4 +1,4 @@
-"""What goes wrong around a run, told in one line: files, folders, pipes, locales, and what this machine lacks."""
+"""One-line errors for bad files, folders, pipes and locales, full disks and missing memory."""
 
 import contextlib
 import errno
@@ -72,14 +72,14 @@ def child(arguments: list[str], **environment: str) -> subprocess.CompletedProce
         (["--seed_everything", "-1"], "seed_everything must be between 0 and 4294967295, got -1"),
         (["--seed_everything", "1" + "0" * 23], "seed_everything must be between 0 and 4294967295, got 1000000"),
         (["--trainer.devices", "-3"], "trainer.devices must be a positive number, or -1 for all, got -3"),
-        (["--model.buffer_size", "1000000000000"], "buffer_size must be a number of images that there is room for"),
+        (["--model.buffer_size", "1000000000000"], "buffer_size must fit into memory"),
         (
             ["--model.backbone=ResNet18", *["--model.backbone.in_channels=1", "--data.batch_size=1"]],
             "batch_size = 1 leaves a batch of one image",
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_options_are_refused(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert expected in refused(*options, capsys=capsys)
 
 
@@ -89,25 +89,27 @@ def test_what_cannot_be_done_is_refused(options: list[str], expected: str, capsy
         (b"", "odd.yaml must hold settings, such as 'seed_everything: 1', got nothing"),
         (b"# nothing", "odd.yaml must hold settings, such as 'seed_everything: 1', got nothing"),
         (b"\xff\xfe\x00a: 1", "odd.yaml must be a configuration file in YAML and UTF-8"),
-        (b"a: &a [*a]", "odd.yaml must be a configuration file in YAML and UTF-8: must not hold itself, as *a does"),
-        (BOMB.encode(), "odd.yaml must be a configuration file in YAML and UTF-8: must not stand for more than"),
+        (b"a: &a [*a]", "odd.yaml must be a configuration file in YAML and UTF-8: must not contain itself, as *a does"),
+        (BOMB.encode(), "odd.yaml must be a configuration file in YAML and UTF-8: must not hold more than"),
     ],
 )
-def test_odd_configuration_files_are_named(content: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_configuration_files_are_refused(
+    content: bytes, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("odd.yaml").write_bytes(content)
     assert expected in refused("-c", "odd.yaml", capsys=capsys)
 
 
-def test_a_part_of_a_configuration_is_no_way_around(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nested_configuration_file_is_checked_too(capsys: pytest.CaptureFixture[str]) -> None:
     Path("model.yaml").write_text(BOMB)
-    assert "must not stand for more than" in refused("--model", "model.yaml", capsys=capsys)
+    assert "must not hold more than" in refused("--model", "model.yaml", capsys=capsys)
     assert "is not a known class" in refused("--model.backbone", "&a [*a]", capsys=capsys)
     Path("model.yaml").write_bytes(b"\xff\xfe")
     assert "'utf-8' codec can't decode" in refused("--model", "model.yaml", capsys=capsys)
 
 
 @pytest.mark.parametrize("option", [["-c", "pipe"], ["--config=pipe"], ["--model", "pipe"]])
-def test_a_pipe_is_not_waited_for(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_as_an_argument_does_not_block(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe")
     assert "expected a file, got the pipe" in refused(*option, capsys=capsys)
 
@@ -156,7 +158,7 @@ def test_auto_starts_in_a_link_to_an_empty_folder() -> None:
     assert Path("elsewhere/results.json").exists()
 
 
-def test_a_full_disk_is_named_with_the_file() -> None:
+def test_a_full_disk_is_reported_with_the_file() -> None:
     child_process = os.fork()
     if child_process == 0:  # the limit would hold for the log of the tests as well
         resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
@@ -167,7 +169,7 @@ def test_a_full_disk_is_named_with_the_file() -> None:
     assert Path("printed.txt").read_text() == "error: [Errno 27] File too large: 'runs/mine/config.yaml'\n"
 
 
-def test_a_full_disk_is_named_with_the_curves(
+def test_a_full_disk_is_reported_with_the_curves(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def is_full(self: ExperimentWriter) -> NoReturn:
@@ -179,7 +181,7 @@ def test_a_full_disk_is_named_with_the_curves(
     assert re.fullmatch(r"error: \[Errno 28\] No space left on device: '.*runs/mine/metrics.csv'", line)
 
 
-def test_memory_that_runs_out_later_is_told(
+def test_running_out_of_memory_in_training_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_out(*_: object) -> NoReturn:
@@ -192,7 +194,7 @@ def test_memory_that_runs_out_later_is_told(
     assert line.endswith("(CUDA out of memory. Tried to allocate 2 GiB)")
 
 
-def test_the_rest_of_a_list_that_nobody_reads_is_not_complained_about() -> None:
+def test_a_closed_pipe_ends_the_command_quietly() -> None:
     plan = f"{sys.executable} -m ddn_lightning reproduce table1 --configs {ROOT / 'configs'} --dry-run"
     run = subprocess.run(
         ["bash", "-c", f"{plan} | head -n 1; exit ${{PIPESTATUS[0]}}"],
@@ -204,7 +206,7 @@ def test_the_rest_of_a_list_that_nobody_reads_is_not_complained_about() -> None:
     assert (run.returncode, run.stderr) == (141, b"")
 
 
-def test_an_ascii_locale_will_do(recorded_runs: Path) -> None:
+def test_the_commands_work_in_an_ascii_locale(recorded_runs: Path) -> None:
     poor = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     run = Path(shutil.copytree(recorded_runs / "stopped", "läuft"))
     (run / "config.yaml").write_text("name: läuft →", encoding="utf-8")
@@ -217,7 +219,7 @@ def test_an_ascii_locale_will_do(recorded_runs: Path) -> None:
     assert b"set PYTHONUTF8=1\n" in done.stderr
 
 
-def test_the_command_is_there_without_what_only_unix_has() -> None:
+def test_the_command_starts_without_unix_only_modules() -> None:
     hide = "import sys; sys.modules.update(dict.fromkeys(['fcntl', 'resource', 'pwd', 'grp', 'termios']))"
     run = child(["-c", f"{hide}; from ddn_lightning.cli import main; main(['report', '--help'])"])
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""``ddn compare`` on folders as runs leave them."""
+"""``ddn compare`` on run folders."""
 
 import csv
 import io
@@ -67,7 +67,7 @@ def test_a_planted_effect_is_a_difference_and_a_planted_null_is_not(capsys: pyte
     assert [row["cpu_minutes_mean"] for row in rows.values()] == ["2.0", "5.0", "2.0"]
 
 
-def test_a_single_seed_ranks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_seed_gives_no_ranking(capsys: pytest.CaptureFixture[str]) -> None:
     write_runs(effect=30.0, seeds=1)
     ddn = table(capsys)["ER + DDN running"]
     assert float(ddn["acc_difference_mean"]) > 20
@@ -89,7 +89,7 @@ def test_calibrated_results_are_rows_of_their_own(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("baseline", ["ER + DDN", "er + datadistillnet", "ddn-21"])
-def test_the_baseline_is_the_one_that_is_named(baseline: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_baseline_can_be_chosen(baseline: str, capsys: pytest.CaptureFixture[str]) -> None:
     write_runs(effect=3.0)
     rows = table(capsys, "--baseline", baseline)
     assert {name: row["against"] for name, row in rows.items()} == {
@@ -116,7 +116,7 @@ def test_runs_on_another_test_bed_are_not_compared(capsys: pytest.CaptureFixture
     assert list(rows) == ["digits, memory 50: ER running", "digits, memory 500: ER + DDN running"]
 
 
-def test_what_is_left_out_is_told_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_excluded_runs_are_listed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     write_run("er-1", 1, 40.0)
     write_run("er-1-again", 1, 41.0)
     write_run("stopped", 2, 10.0, tasks_finished=1)
@@ -175,7 +175,7 @@ def test_the_page_has_a_section_where_groups_share_a_seed() -> None:
         (["others"], "there is no others"),
     ],
 )
-def test_mistakes_are_told_in_one_line(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_errors_are_one_line(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     write_run("er", 1, 40.0, cpu_minutes=None)
     before = sorted(Path().rglob("*"))
     assert main(["compare", "runs", *options]) == 2

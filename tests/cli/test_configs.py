@@ -1,12 +1,15 @@
-"""Every shipped YAML, and every combination of one file per axis, is understood by the command line."""
+"""The command line parses every shipped YAML and every combination of one file per axis."""
 
 import itertools
+import operator
+from functools import reduce
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ddn_lightning.cli import main
+from ddn_lightning.cli.parser import class_names
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 AXES = {axis: sorted((CONFIGS / axis).glob("*.yaml")) for axis in ("method", "data", "setting")}
@@ -33,13 +36,13 @@ def parsed(
     return settings
 
 
-def test_there_is_a_file_for_each_value_of_each_axis() -> None:
-    assert [path.stem for path in AXES["data"]] == ["cifar10", "cifar100", "digits", "image_folder", "tiny_imagenet"]
-    assert [path.stem for path in AXES["setting"]] == ["offline", "online"]
-    hosts, bounds = ["er", "derpp", "cls_er", "er_ace"], ["finetune", "joint"]
-    others = ["icarl", "lucir", "bic", "mnemonics", "lodm", "whole_buffer"]
-    assert {*hosts, *bounds, *others} == {path.stem for path in AXES["method"]}
-    assert [path.stem for path in PLUGINS] == ["ddn", "l2y", "label_smoothing", "random_labels"]
+def test_every_exported_class_has_a_file_of_its_axis() -> None:
+    def chosen(files: list[Path], *keys: str) -> list[str]:
+        return sorted(reduce(operator.getitem, keys, yaml.safe_load(file.read_text())) for file in files)
+
+    assert chosen(AXES["method"], "model", "class_path") == class_names("model")
+    assert chosen(AXES["data"], "data", "class_path") == class_names("data")
+    assert chosen(PLUGINS, "model", "init_args", "distiller", "class_path") == class_names("distiller")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_the_quick_starts_stand_alone_and_differ_in_the_plug_in_only(capsys: pyt
     assert plain == distilled
 
 
-def test_a_plug_in_keeps_the_methods_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plug_in_file_keeps_the_values_of_the_method(capsys: pytest.CaptureFixture[str]) -> None:
     files = [CONFIGS / name for name in ("base.yaml", "method/derpp.yaml", "data/cifar100.yaml", "plugin/ddn.yaml")]
     settings = parsed(capsys, *files, options=("--model.distiller.alpha", "0"))
     arguments = settings["model"]["init_args"]
@@ -78,14 +81,14 @@ def test_a_plug_in_keeps_the_methods_own_values(capsys: pytest.CaptureFixture[st
     )
 
 
-def test_single_options_win_over_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_options_override_files(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--model.buffer_size", "7", "--model.backbone.width", "20")
     settings = parsed(capsys, CONFIGS / "base.yaml", CONFIGS / "data/cifar10.yaml", options=options)
     assert settings["model"]["init_args"]["buffer_size"] == 7
     assert settings["model"]["init_args"]["backbone"]["init_args"]["width"] == 20
 
 
-def test_statistics_are_chosen_by_the_last_file_and_keep_ones_own_callbacks(
+def test_the_last_file_chooses_the_statistics_and_keeps_the_users_callbacks(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     own = tmp_path / "own.yaml"

@@ -24,7 +24,7 @@ class Lost(Callback):
 
 
 @pytest.mark.slow
-def test_a_killed_rank_is_told_in_one_line() -> None:
+def test_a_killed_rank_is_reported_in_one_line() -> None:
     Path("lost.py").write_text(LOST)
     run = subprocess.run(
         [sys.executable, "-m", "ddn_lightning", *TWO, "--trainer.strategy=ddp", "--trainer.callbacks+=lost.Lost"],
@@ -40,7 +40,7 @@ def test_a_killed_rank_is_told_in_one_line() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_killed_fork_is_told_in_one_line(
+def test_a_killed_fork_is_reported_in_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -51,14 +51,14 @@ def test_a_killed_fork_is_told_in_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_mistake_that_a_forked_rank_notices_is_told_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_error_in_a_forked_rank_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TWO, "--trainer.strategy=ddp_fork", "--model.buffer_size=1000000000000"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: buffer_size must be a number of images that there is room for")
+    assert line.startswith("error: buffer_size must fit into memory")
     assert not Path("runs/two").exists()
 
 
-def test_other_errors_are_none_of_a_lost_process() -> None:
+def test_other_errors_are_not_taken_for_a_lost_process() -> None:
     assert loss_of_a_process(RuntimeError("Connection reset by peer")) is None  # not from between processes
     raised = ProcessRaisedException("Traceback (most recent call last):\nZeroDivisionError: division by zero", 1, 1)
     assert loss_of_a_process(raised) is None

@@ -10,7 +10,7 @@ from ddn_lightning.cli.output import check_output, write_output
 from ddn_lightning.errors import ConfigurationError
 
 
-def test_a_link_is_followed_and_stays() -> None:
+def test_a_link_is_followed_and_not_replaced() -> None:
     Path("elsewhere").mkdir()
     Path("elsewhere/page.html").write_text("old")
     Path("link").symlink_to("elsewhere/page.html")
@@ -22,7 +22,7 @@ def test_a_link_is_followed_and_stays() -> None:
     assert sorted(path.name for path in Path("elsewhere").iterdir()) == ["new.html", "page.html"]
 
 
-def test_a_device_is_written_into() -> None:
+def test_a_device_is_written_to() -> None:
     master, slave = os.openpty()
     name = os.ttyname(slave)
     Path("terminal").symlink_to(name)
@@ -35,9 +35,9 @@ def test_a_device_is_written_into() -> None:
     os.close(master)
 
 
-def test_a_pipe_is_written_into_if_somebody_reads_from_it() -> None:
+def test_a_pipe_is_written_to_if_it_has_a_reader() -> None:
     os.mkfifo("pipe")
-    with pytest.raises(ConfigurationError, match="output must be a pipe that somebody reads from, got pipe"):
+    with pytest.raises(ConfigurationError, match="output must be a pipe with a reader, got pipe"):
         write_output("pipe", "text")
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
     write_output("pipe", "text")
@@ -46,7 +46,7 @@ def test_a_pipe_is_written_into_if_somebody_reads_from_it() -> None:
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
 
 
-def test_a_socket_and_a_folder_are_refused_and_stay() -> None:
+def test_a_socket_and_a_folder_are_refused_and_untouched() -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         Path("folder").mkdir()

@@ -57,7 +57,9 @@ def test_the_result_and_nothing_else_is_printed(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("options", [("--format", "json"), ("-o", "table.json"), ("-o", "table", "--format", "json")])
-def test_the_format_is_given_or_that_of_the_file(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_format_is_an_option_or_follows_the_suffix(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert reproduce(*DIGITS, *options) == 0
     printed = capsys.readouterr().out
     text = Path(options[1]).read_text() if options[0] == "-o" else printed
@@ -66,7 +68,7 @@ def test_the_format_is_given_or_that_of_the_file(options: tuple[str, ...], capsy
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_methods_that_are_not_there_yet_are_listed_with_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_methods_are_listed_with_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--datasets", "cifar10", "--buffers", "200", "--plugins", "none", "--seeds", "1", "--format", "json")
     assert reproduce("table1", *options) == 0
     rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)}
@@ -77,7 +79,7 @@ def test_methods_that_are_not_there_yet_are_listed_with_the_papers_numbers(capsy
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_run_that_diverged_is_in_the_table_and_in_no_mean(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_diverged_is_listed_but_not_averaged(capsys: pytest.CaptureFixture[str]) -> None:
     RUNS.mkdir()
     (RUNS / "diverging").write_text("ddn-seed1")
     for _ in range(2):  # as a run that was executed, and as one that was found
@@ -92,7 +94,7 @@ def test_a_run_that_diverged_is_in_the_table_and_in_no_mean(capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_poisoned_run_is_reported_with_its_log_and_the_others_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_is_reported_with_its_log_and_the_others_finish(capsys: pytest.CaptureFixture[str]) -> None:
     RUNS.mkdir()
     (RUNS / "poison").write_text("er-ddn-seed1")
     assert reproduce(*DIGITS) == 1
@@ -107,7 +109,7 @@ def test_a_poisoned_run_is_reported_with_its_log_and_the_others_are_there(capsys
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_ctrl_c_lets_the_runs_save_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_lets_the_runs_save_and_the_command_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     RUNS.mkdir()
     (RUNS / "slow").write_text("offline")
 
@@ -123,16 +125,14 @@ def test_ctrl_c_lets_the_runs_save_and_says_how_to_go_on(capsys: pytest.CaptureF
     assert signal.getsignal(signal.SIGINT) == handler
     printed = capsys.readouterr()
     assert "stopping offline-digits-100-er-seed1" in printed.err
-    assert "the same command goes on from here" in printed.err
+    assert "the same command resumes from here" in printed.err
     assert printed.out == ""
     assert len(list(RUNS.glob("*/checkpoints/last.ckpt"))) == 1
     (RUNS / "slow").unlink()
     assert reproduce(*DIGITS) == 0
 
 
-def test_ray_is_asked_for_where_it_is_missing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_ray_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert reproduce(*DIGITS, "--executor", "ray") == 2
     assert 'not installed: pip install -e ".[ray]"' in capsys.readouterr().err
@@ -190,7 +190,7 @@ def matrix(path: Path) -> list[list[float | None]]:
     return values
 
 
-def test_a_plan_killed_half_way_finishes_what_is_missing_with_the_same_numbers(
+def test_a_plan_killed_half_way_resumes_with_the_same_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = ("digits", "--methods", "er", "--plugins", "none", "--seeds", "1", "2")

@@ -1,4 +1,4 @@
-"""The command refuses a tampered checkpoint in one line and touches nothing."""
+"""The command refuses a tampered checkpoint in one line and changes no file."""
 
 import random
 from pathlib import Path
@@ -48,7 +48,7 @@ def refusal(checkpoint: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> s
     return line
 
 
-def test_it_names_the_file_and_the_part(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_names_the_file_and_the_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--trainer.max_steps=4") == 0
     whole = torch.load(LAST, weights_only=True)
     del whole["ddn_lightning"]["contents"]
@@ -59,7 +59,7 @@ def test_it_names_the_file_and_the_part(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
-def test_any_tampering_is_refused_without_a_trace_or_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tampered_checkpoint_is_refused_without_a_trace_or_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--trainer.max_steps=4") == 0
     whole = torch.load(LAST, weights_only=True)
     kept = files()

@@ -1,20 +1,40 @@
-"""Where a run's figures go. That they are drawn is seen by the tests of the report."""
+"""A run's figures reach its folder and the loggers that show images. The tests of the report cover the drawing."""
 
-import shutil
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
 import pytest
+from every_method import build
+from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers.logger import DummyLogger
+from PIL import Image
+from tiny import TinySequence
+from torch import distributed
 
-from ddn_lightning import Observations
+from ddn_lightning import ER, Observations
+from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.runs.observed import load_observed
 
+FOLDER = Path("run")
+MakeTrainer = Callable[..., Trainer]
 
-class Board(TensorBoardLogger):
+
+class Silent(DummyLogger):
+    """Logs nothing."""
+
+    log_dir = "."
+
+    def _nothing(self, *_: Any) -> None:
+        pass
+
+    log_graph = save = finalize = _nothing
+
+
+class Board(Silent, TensorBoardLogger):
     """Stands in for TensorBoard, which may not be installed."""
 
     def __init__(self) -> None:
@@ -28,11 +48,8 @@ class Board(TensorBoardLogger):
         assert dataformats == "HWC"
         self.images[name] = (pixels.shape, step)
 
-    def save(self) -> None:
-        pass
 
-
-class Weights(WandbLogger):
+class Weights(Silent, WandbLogger):
     """Stands in for W&B, which may not be installed."""
 
     def __init__(self) -> None:
@@ -41,40 +58,55 @@ class Weights(WandbLogger):
     def log_image(self, key: str, images: list[Any], step: int | None = None, **_: Any) -> None:
         self.images[key] = images
 
-    def save(self) -> None:
-        pass
 
-
-def end(folder: Path, *callbacks: Any, loggers: Any = (), is_global_zero: bool = True) -> None:
-    trainer: Any = SimpleNamespace(
-        is_global_zero=is_global_zero, callbacks=[*callbacks], loggers=loggers, global_step=7
-    )
-    RunFigures(folder).on_fit_end(trainer, None)  # type: ignore[arg-type]
-
-
-def test_loggers_that_show_images_get_every_figure(recorded_runs: Path, drawn: None) -> None:
-    shutil.copytree(recorded_runs / "stopped", "run", ignore=shutil.ignore_patterns("figures", "*.npz"))
-    board, weights = Board(), Weights()
-    end(Path("run"), loggers=[board, weights])
-    assert board.images.keys() == weights.images.keys() == {"figures/task_accuracy", "figures/accuracy_matrix"}
-    assert board.images["figures/task_accuracy"] == ((396, 704, 3), 7)
-    assert weights.images["figures/task_accuracy"] == ["run/figures/task_accuracy.png"]
-
-
-def test_what_was_observed_is_written_by_the_first_rank_only(recorded_runs: Path) -> None:
+def run(make_trainer: MakeTrainer, figures: RunFigures, **arguments: Any) -> Observations:
+    """Train on three tasks of four steps."""
     observations = Observations()
-    observations.observed = load_observed(recorded_runs / "ddn")
-    for is_global_zero in (False, True):
-        end(Path("run"), observations, is_global_zero=is_global_zero)
-        assert Path("run/observations.npz").exists() == is_global_zero
+    trainer = make_trainer(callbacks=[RunRecord(FOLDER, ""), observations, figures], **arguments)
+    trainer.fit(build(ER), TinySequence(batch_size=6))
+    return observations
 
 
-def test_a_figure_that_fails_is_told_and_costs_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_loggers_that_show_images_get_every_figure(make_trainer: MakeTrainer, drawn: None) -> None:
+    board, weights = Board(), Weights()
+    run(make_trainer, RunFigures(FOLDER), logger=[board, weights], log_every_n_steps=1)
+    paths = sorted((FOLDER / "figures").glob("*.png"))
+    assert {"accuracy_matrix", "task_accuracy", "confusion"} <= {path.stem for path in paths}
+    for path in paths:
+        with Image.open(path) as image:
+            width, height = image.size
+        assert board.images[f"figures/{path.stem}"] == ((height, width, 3), 12)
+        assert weights.images[f"figures/{path.stem}"] == [str(path)]
+    assert len(board.images) == len(weights.images) == len(paths)
+
+
+def test_the_observations_of_a_run_are_saved(make_trainer: MakeTrainer) -> None:
+    observed, saved = run(make_trainer, RunFigures(FOLDER)).observed, load_observed(FOLDER)
+    assert observed is not None
+    assert saved is not None
+    assert saved.tensors().keys() == observed.tensors().keys()
+    for name, tensor in observed.tensors().items():
+        assert saved.tensors()[name].equal(tensor), name
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_only_the_first_rank_draws(make_trainer: MakeTrainer, drawn: None) -> None:
+    class Recording(RunFigures):
+        def _draw(self) -> list[Path]:
+            Path(f"drawn_by_rank{distributed.get_rank()}").touch()
+            return []
+
+    run(make_trainer, Recording(FOLDER), devices=2, strategy="ddp_fork")
+    assert [path.name for path in Path().glob("drawn_by_*")] == ["drawn_by_rank0"]
+
+
+def test_a_figure_that_fails_is_noted_and_does_not_fail_the_run(
+    make_trainer: MakeTrainer, drawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(self: RunFigures) -> None:
+    def fail(_: object) -> None:
         raise ValueError("no such colour")
 
-    monkeypatch.setattr(RunFigures, "_draw", fail)
-    end(Path("run"))
+    monkeypatch.setattr("ddn_lightning.report.figures.run_figures.pictures_of", fail)
+    run(make_trainer, RunFigures(FOLDER))
     assert capsys.readouterr().err == "note: the figures could not be drawn: no such colour\n"
+    assert (FOLDER / "results.json").is_file()

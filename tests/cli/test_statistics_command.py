@@ -1,4 +1,4 @@
-"""Calibrated statistics through the command line: one more file, and everything that a run leaves knows of them."""
+"""Calibrated statistics from the command line: chosen by one more file, and recorded in all files of a run."""
 
 import csv
 import json
@@ -46,7 +46,7 @@ def test_one_run_leaves_both_matrices_and_a_model_with_calibrated_statistics(
     assert f"{acc:.4f}"[:6] in capsys.readouterr().out
 
 
-def test_ones_own_forgetting_is_taken_but_not_along_with_another(
+def test_a_forgetting_callback_of_the_user_excludes_the_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own.yaml").write_text(OWN)
@@ -61,9 +61,7 @@ def test_ones_own_forgetting_is_taken_but_not_along_with_another(
 
 
 @pytest.mark.parametrize("method", ["ER", "DERPlusPlus", "ICaRL"])
-def test_what_moves_the_statistics_and_how_often_a_batch_is_learned_are_options(
-    method: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batch_norm_momentum_and_repeats_per_batch_are_options(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = {"running_statistics": "memory", "extra_draw_moves_statistics": "false", "replay_steps": "2"}
     given = [f"--model.{name}={value}" for name, value in options.items()]
     with pytest.raises(SystemExit) as end:

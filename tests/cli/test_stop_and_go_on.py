@@ -1,4 +1,4 @@
-"""The real command, killed at random moments and started again, leaves what an undisturbed one does."""
+"""The real command, killed at random moments and resumed, leaves the files of an undisturbed run."""
 
 import json
 import os
@@ -78,7 +78,7 @@ def assert_same_outcome(first: str, second: str) -> None:
         assert Path(f"runs/{first}/{file}").read_text() == Path(f"runs/{second}/{file}").read_text()
 
 
-def test_killed_at_a_random_moment_and_resumed_a_run_ends_as_if_undisturbed() -> None:
+def test_a_run_killed_at_a_random_moment_and_resumed_ends_as_if_undisturbed() -> None:
     chosen = ["--model.distiller", "DataDistillNet"]
     assert main([*QUICKSTART, "--name", "undisturbed", *chosen]) == 0
     delay = random.SystemRandom().uniform(0, 2)
@@ -87,7 +87,7 @@ def test_killed_at_a_random_moment_and_resumed_a_run_ends_as_if_undisturbed() ->
     assert_same_outcome("undisturbed", "killed")
 
 
-def test_stopped_on_an_epochs_last_batch_and_once_more_a_run_ends_as_if_undisturbed() -> None:
+def test_a_run_stopped_twice_first_on_an_epochs_last_batch_ends_as_if_undisturbed() -> None:
     """18 steps are an epoch: resumed there, the next stop used to start its epoch anew, and 4 steps too many."""
     assert main([*QUICKSTART, "--name", "undisturbed"]) == 0
     for limit in (["--trainer.max_steps", "18"], ["--trainer.max_steps", "23"], []):
@@ -97,7 +97,7 @@ def test_stopped_on_an_epochs_last_batch_and_once_more_a_run_ends_as_if_undistur
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "distiller"), COMBINATIONS)
-def test_real_stops_in_a_row_of_every_method(
+def test_every_method_survives_several_real_stops(
     method: type[ReplayMethod], distiller: type[LabelDistiller] | None
 ) -> None:
     chosen = options(method, distiller)
@@ -118,13 +118,13 @@ def test_real_stops_in_a_row_of_every_method(
         assert_same_outcome("undisturbed", name)
 
 
-def test_asked_to_stop_it_says_how_to_go_on_and_that_works() -> None:
+def test_a_stopped_run_prints_a_resume_command_that_works() -> None:
     assert main([*QUICKSTART, "--name", "undisturbed"]) == 0
     printed = started_and_stopped("stopped", signal.SIGTERM, 0.2)
     assert printed is not None
     assert "Traceback" not in printed
     (command,) = re.findall(
-        "^stopped by SIGTERM, saved in runs/stopped/checkpoints/last.ckpt; go on with\nddn (.*)$", printed, re.M
+        "^stopped by SIGTERM, saved in runs/stopped/checkpoints/last.ckpt; resume with\nddn (.*)$", printed, re.M
     )
     assert main(shlex.split(command)) == 0
     assert_same_outcome("undisturbed", "stopped")
@@ -134,13 +134,13 @@ def test_asked_to_stop_it_says_how_to_go_on_and_that_works() -> None:
 @pytest.mark.parametrize("to_all", [True, False])  # as a terminal does, and as kill does
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_fork", "ddp_spawn"])
-def test_asked_to_stop_two_devices_stop_and_go_on_together(strategy: str, number: int, to_all: bool) -> None:
+def test_two_devices_stop_and_resume_together(strategy: str, number: int, to_all: bool) -> None:
     devices = ["--trainer.devices", "2", "--trainer.strategy", strategy, "--data.epochs_per_task", "6"]
     assert main([*QUICKSTART, "--name", "undisturbed", "--data.epochs_per_task", "6"]) == 0
     printed = started_and_stopped("stopped", number, 0.5, *devices, to_all=to_all)
     assert printed is not None
     assert "Traceback" not in printed
-    assert "go on with" in printed
+    assert "resume with" in printed
     resumed = start("--name", "stopped", "--ckpt_path", "last", *devices)
     resumed.communicate()
     assert resumed.returncode == 0

@@ -1,4 +1,4 @@
-"""Stopped and resumed again and again, at moments chosen to hurt, a run ends bit for bit as an undisturbed one."""
+"""A run stopped and resumed several times, at critical moments, ends bit for bit like an undisturbed one."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""A small tree of images, and a list of what is decoded."""
+"""A small image tree, and a list of the images decoded."""
 
 import signal
 from collections.abc import Iterator

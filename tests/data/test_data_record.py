@@ -1,4 +1,4 @@
-"""A few numbers tell one dataset from another."""
+"""A short fingerprint distinguishes datasets."""
 
 import io
 import json
@@ -21,7 +21,7 @@ FACTS = SplitFacts.of(IMAGES, LABELS, num_classes=6)
 RECORD = DataRecord(tuple("abcdef"), (0.5,), (0.25,), FACTS, FACTS)
 
 
-def test_facts_are_those_of_the_images() -> None:
+def test_equal_images_have_equal_facts() -> None:
     assert FACTS.image_shape == (1, 8, 8)
     assert FACTS.images_per_class == (12,) * 6
     assert SplitFacts.of(IMAGES.clone(), LABELS.clone(), 6) == FACTS
@@ -41,7 +41,7 @@ def test_the_order_of_images_and_labels_counts() -> None:
     assert SplitFacts.of(IMAGES, LABELS[order], 6).labels_checksum != FACTS.labels_checksum
 
 
-def test_as_many_images_as_cifar_has_cost_milliseconds() -> None:
+def test_the_fingerprint_of_cifar_takes_milliseconds() -> None:
     images, labels = torch.zeros(50_000, 3, 32, 32, dtype=torch.uint8), torch.zeros(50_000, dtype=torch.long)
     seconds = []
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_the_first_difference_is_named(changes: dict[str, Any], expected: str) -
     assert expected in difference
 
 
-def test_of_many_names_only_the_first_that_differs_is_shown() -> None:
+def test_of_many_class_names_only_the_first_difference_is_shown() -> None:
     names = [f"class{label}" for label in range(200)]
     there, here = (
         replace(RECORD, class_names=tuple(names)),
@@ -101,13 +101,13 @@ def test_of_many_names_only_the_first_that_differs_is_shown() -> None:
     assert there.difference(fewer, "it") == "class_names must be those of it, but there are 200 there and 20 here"
 
 
-def test_what_is_not_known_of_both_does_not_differ() -> None:
+def test_only_facts_known_of_both_are_compared() -> None:
     assert RECORD.difference(replace(RECORD, train=None, class_names=None), "the checkpoint") is None
     assert replace(RECORD, train=None, class_names=None).difference(RECORD, "the checkpoint") is None
 
 
 @pytest.mark.parametrize("damage", [{}, "spoiled", {**RECORD.as_plain(), "train": {"image_shape": 3}}])
-def test_a_damaged_record_is_named(damage: Any) -> None:
+def test_a_damaged_record_is_refused(damage: Any) -> None:
     with pytest.raises(ConfigurationError, match="the record of the data is damaged"):
         DataRecord.from_plain(damage)
 

@@ -54,7 +54,7 @@ def test_a_rotated_photo_is_turned_before_it_is_resized(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_an_orientation_that_is_none_changes_nothing(tmp_path: Path, orientation: int) -> None:
+def test_an_invalid_orientation_is_ignored(tmp_path: Path, orientation: int) -> None:
     Image.fromarray(picture()).save(tmp_path / "a.png", exif=exif(orientation))
 
     assert numpy.array_equal(decode_image(str(tmp_path / "a.png"), None).pixels, picture())
@@ -80,7 +80,7 @@ def transparent(mode: str) -> Image.Image:
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
-def test_transparent_pixels_become_white_and_that_is_noted(
+def test_transparent_pixels_become_white_with_a_note(
     tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = {"transparency": 1} if mode == "P" else {}

@@ -1,4 +1,4 @@
-"""The cache shows the images that are there, or none."""
+"""The cache returns the current images, or is rebuilt."""
 
 import os
 import shutil
@@ -72,7 +72,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_cache_that_is_not_what_was_written_is_decoded_anew_with_a_note(
+def test_a_damaged_cache_is_decoded_again_with_a_note(
     tree: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = load(tree)
@@ -83,7 +83,7 @@ def test_a_cache_that_is_not_what_was_written_is_decoded_anew_with_a_note(
     capsys.readouterr()
 
     assert torch.equal(load(tree), expected)
-    assert f"note: the cache {cache} is damaged, so its images are decoded anew" in capsys.readouterr().err
+    assert f"note: the cache {cache} is damaged, so its images are decoded again" in capsys.readouterr().err
     assert cache.read_bytes() == whole
     load(tree)
     assert "note" not in capsys.readouterr().err
@@ -116,7 +116,7 @@ def test_an_image_of_the_same_length_and_time_of_change_is_noticed(
     assert load(tree)[0, :, 0, 0].tolist() == [9, 8, 7]
 
 
-def test_two_sizes_of_one_folder_are_kept_side_by_side(tree: Path, decoded: list[str]) -> None:
+def test_caches_of_two_image_sizes_coexist(tree: Path, decoded: list[str]) -> None:
     first = [load(tree, image_size=size) for size in (4, 3, None)]
     decoded.clear()
     second = [load(tree, image_size=size) for size in (4, 3, None)]

@@ -1,4 +1,4 @@
-"""What is an image, what is skipped with a note, and what is never opened."""
+"""Which files are images, which are skipped with a note, and which are never opened."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def link_to_device(path: Path) -> None:
         (link_to_device, "device"),
     ],
 )
-def test_what_would_block_is_refused_by_name(tree: Path, make: Callable[[Path], None], kind: str) -> None:
+def test_files_that_would_block_are_refused(tree: Path, make: Callable[[Path], None], kind: str) -> None:
     path = tree / "train/bee/x.png"
     make(path)
 
@@ -84,7 +84,7 @@ def test_jfif_is_a_jpeg(tree: Path) -> None:
     assert load(tree)[1].tolist() == [0, 0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_what_is_skipped_is_noted_once_with_its_number_and_an_example(
+def test_skipped_files_are_noted_once_with_their_number_and_an_example(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     load(tree)

@@ -1,4 +1,4 @@
-"""What a dataset's load may return, and what is said of the rest."""
+"""Valid return values of a dataset's load, and the errors for all others."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ IMAGES, LABELS = TinySequence().load(train=True)
 
 
 class Loading(TinySequence):
-    """Returns what it is told to; the right test images unless told otherwise."""
+    """Returns given images and labels; valid test images by default."""
 
     def __init__(self, train: Any, test: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -49,7 +49,7 @@ def message_of(sequence: TinySequence) -> str:
         (IMAGES.permute(0, 2, 3, 1), "the channels come last, move them with .permute(0, 3, 1, 2)"),
     ],
 )
-def test_images_that_would_train_to_nonsense_are_refused(images: Tensor, expected: str) -> None:
+def test_images_of_a_wrong_type_or_shape_are_refused(images: Tensor, expected: str) -> None:
     message = message_of(Loading((images, LABELS)))
     demanded = "load(train=True) must return uint8 images (number, channels, height, width) with values 0-255"
     assert message.startswith(demanded)
@@ -69,7 +69,7 @@ def test_images_that_would_train_to_nonsense_are_refused(images: Tensor, expecte
         (LABELS[LABELS < 2].repeat(3), "images of every task, but has none of task 2, which is classes [2, 3]"),
     ],
 )
-def test_labels_that_mean_something_else_are_refused(labels: Tensor, expected: str) -> None:
+def test_invalid_labels_are_refused(labels: Tensor, expected: str) -> None:
     message = message_of(Loading((IMAGES, labels)))
     assert message.startswith("load(train=True) must return")
     assert expected in message
@@ -102,7 +102,7 @@ def test_sparse_tensors_are_refused() -> None:
     assert "must return dense tensors, got a sparse one" in message_of(Loading((IMAGES.to_sparse(), LABELS)))
 
 
-def test_a_task_that_cannot_be_measured_is_refused() -> None:
+def test_a_task_without_images_is_refused() -> None:
     images, labels = TinySequence().load(train=False)
     rest = labels > 1
     message = message_of(Loading((IMAGES, LABELS), (images[rest], labels[rest])))
@@ -136,7 +136,7 @@ def test_test_images_of_another_size_are_refused() -> None:
         ((0.5, 0.5), (0.25,), "mean and std must have a number for each channel, got 2 and 1 numbers"),
     ],
 )
-def test_statistics_that_would_not_normalise_are_refused(mean: Any, std: Any, expected: str) -> None:
+def test_invalid_mean_and_std_are_refused(mean: Any, std: Any, expected: str) -> None:
     kind = type("Wrong", (TinySequence,), {"mean": mean, "std": std})
     with pytest.raises(ConfigurationError) as error:
         kind()

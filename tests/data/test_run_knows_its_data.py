@@ -1,4 +1,4 @@
-"""A run goes on, is evaluated and counts as done only with the data that it was trained on."""
+"""A run is resumed, evaluated and counted as finished only with the data that it was trained on."""
 
 import json
 import shlex
@@ -79,7 +79,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES)
-def test_a_run_does_not_go_on_with_other_data(
+def test_a_run_does_not_resume_with_other_data(
     images: Path, change: Callable[[Path], None], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fit", *COMMAND, *STOPPED]) == 0
@@ -104,7 +104,7 @@ def test_a_checkpoint_is_not_evaluated_on_other_data(images: Path, capsys: pytes
     for command in ("test", "validate"):
         capsys.readouterr()
         assert main([command, *COMMAND, "--ckpt_path", "last"]) == 2
-        message = "class b has 4 there and 3 here; to evaluate all the same, give the data.mean and data.std of its"
+        message = "class b has 4 there and 3 here; to evaluate anyway, set data.mean and data.std to those of its"
         assert message in capsys.readouterr().err
         assert main([command, *COMMAND, "--ckpt_path", "last", *statistics]) == 0
         accuracies.append(f"{results['average_accuracy']:.2f}"[:4] in capsys.readouterr().out)
@@ -123,7 +123,7 @@ def test_moved_data_is_the_same_data(images: Path) -> None:
     assert main(["fit", *COMMAND, "--data.root", "elsewhere", "--ckpt_path", "last"]) == 0
 
 
-def test_results_say_which_data_it_was(images: Path) -> None:
+def test_results_record_the_data(images: Path) -> None:
     assert main(["fit", *COMMAND]) == 0
     data = json.loads(Path("runs/mine/results.json").read_text())["data"]
     assert data["class_names"] == ["a", "b", "c", "d"]
@@ -134,14 +134,14 @@ def test_results_say_which_data_it_was(images: Path) -> None:
     assert checkpoint["ddn_lightning"]["sequence"]["data"] == data
 
 
-def test_a_checkpoint_of_version_0_1_goes_on_with_a_note(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_of_version_0_1_resumes_with_a_note(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", *COMMAND, *STOPPED]) == 0
     checkpoint = torch.load("runs/mine/checkpoints/last.ckpt", weights_only=True)
     del checkpoint["ddn_lightning"]["sequence"]["data"], checkpoint["ddn_lightning"]["contents"]
     torch.save(checkpoint, "runs/mine/checkpoints/last.ckpt")
     capsys.readouterr()
     assert main(["fit", *COMMAND, "--ckpt_path", "last"]) == 0
-    assert "note: this checkpoint of version 0.1 does not say which data" in capsys.readouterr().err
+    assert "note: this checkpoint of version 0.1 does not record its data" in capsys.readouterr().err
 
 
 REPRODUCED = [
@@ -173,7 +173,7 @@ trainer: {accelerator: cpu, devices: 1, log_every_n_steps: 1}
     return REPRODUCED
 
 
-def test_runs_of_one_dataset_do_not_pass_for_those_of_another(
+def test_finished_runs_on_other_data_do_not_count(
     plan: list[str], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*plan, "--data", "images", "--dry-run"]) == 0

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from ddn_lightning.data import decoding
 from ddn_lightning.data.split_cifar import SplitCIFAR10, SplitCIFAR100
+from ddn_lightning.data.split_tiny_imagenet import SplitTinyImageNet
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.report.paper import PAPER_TABLES, paper_table
 
 DATASETS = [(SplitCIFAR10, torchvision.datasets.CIFAR10), (SplitCIFAR100, torchvision.datasets.CIFAR100)]
 Pixels = NDArray[numpy.uint8]
@@ -110,8 +112,9 @@ def test_default_tasks_and_statistics(split_class: type[SplitCIFAR10] | type[Spl
     assert (data.transform.padding, data.transform.flip) == (4, True)
 
 
-def test_names_that_reports_look_up() -> None:
-    assert (SplitCIFAR10.name, SplitCIFAR100.name) == ("cifar10", "cifar100")
+def test_reports_find_the_papers_numbers_by_the_name_of_the_data() -> None:
+    datasets = {target.cell.data for table in PAPER_TABLES for target in paper_table(table)}
+    assert datasets == {data.name for data in (SplitCIFAR10, SplitCIFAR100, SplitTinyImageNet)}
 
 
 def test_torchvisions_files_come_before_a_tree(tmp_path: Path) -> None:
@@ -122,7 +125,7 @@ def test_torchvisions_files_come_before_a_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["prepare_data", "load"])
-def test_missing_files_and_what_to_do(tmp_path: Path, call: str) -> None:
+def test_missing_files_are_reported_with_a_remedy(tmp_path: Path, call: str) -> None:
     data = SplitCIFAR10(str(tmp_path / "nowhere"))
 
     with pytest.raises(ConfigurationError, match=f"CIFAR10 in {tmp_path}/nowhere.*download=True.*train/<class>/"):
@@ -130,7 +133,7 @@ def test_missing_files_and_what_to_do(tmp_path: Path, call: str) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_half_a_tree_is_none(tmp_path: Path) -> None:
+def test_an_incomplete_tree_is_not_read(tmp_path: Path) -> None:
     write_tree(tmp_path, SplitCIFAR10.class_names)
     shutil.rmtree(tmp_path / "test")
 
@@ -138,7 +141,7 @@ def test_half_a_tree_is_none(tmp_path: Path) -> None:
         SplitCIFAR10(str(tmp_path)).prepare_data()
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files_are_reported(tmp_path: Path) -> None:
     write_batches(tmp_path, torchvision.datasets.CIFAR100, 100)
     (tmp_path / "cifar-100-python/train").unlink()
 
@@ -147,7 +150,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("split_class", "found"), [(SplitCIFAR10, 9), (SplitCIFAR100, 10)])
-def test_tree_with_another_number_of_classes(
+def test_a_tree_with_another_number_of_classes_is_refused(
     tmp_path: Path, split_class: type[SplitCIFAR10] | type[SplitCIFAR100], found: int
 ) -> None:
     write_tree(tmp_path, split_class.class_names[:found])
@@ -168,9 +171,9 @@ def test_folders_named_by_number_are_in_the_order_of_the_numbers(
     assert data.test_set.labels.tolist() == list(range(split_class.num_classes))
 
 
-def test_other_names_would_make_other_tasks(tmp_path: Path) -> None:
+def test_folders_with_unknown_class_names_are_refused(tmp_path: Path) -> None:
     write_tree(tmp_path, ["plane", "car", *SplitCIFAR10.class_names[2:]])
-    with pytest.raises(ConfigurationError, match=r"named as there \(airplane, .* among them \['car', 'plane'\]"):
+    with pytest.raises(ConfigurationError, match=r"named by class \(airplane, .* among them \['car', 'plane'\]"):
         SplitCIFAR10(str(tmp_path)).prepare_data()
 
 
@@ -180,7 +183,7 @@ def test_the_official_names_are_in_alphabetical_order(split_class: type[SplitCIF
     assert len(split_class.class_names) == split_class.num_classes
 
 
-def test_tree_with_images_of_another_size(tmp_path: Path) -> None:
+def test_a_tree_with_images_of_another_size_is_refused(tmp_path: Path) -> None:
     write_tree(tmp_path, SplitCIFAR10.class_names, size=28)
 
     with pytest.raises(ConfigurationError, match=f"must be 32x32, but those in {tmp_path}/test are 28x28"):
@@ -188,7 +191,7 @@ def test_tree_with_images_of_another_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("split_class", "original"), DATASETS)
-def test_download_in_prepare_data(
+def test_prepare_data_downloads(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     split_class: type[SplitCIFAR10] | type[SplitCIFAR100],
@@ -210,7 +213,7 @@ def test_download_in_prepare_data(
     assert len(data.test_set) == split_class.num_classes
 
 
-def test_nothing_is_downloaded_where_a_tree_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_is_not_downloaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(*arguments: Any, **kwargs: Any) -> None:
         raise AssertionError("downloaded")
 
@@ -223,7 +226,7 @@ def test_nothing_is_downloaded_where_a_tree_is(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(data.test_set.images, images)
 
 
-def test_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(*arguments: Any, **kwargs: Any) -> None:
         raise URLError("no network")
 

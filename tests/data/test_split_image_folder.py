@@ -97,7 +97,7 @@ def test_other_colour_modes_become_rgb(tree: Path, mode: str) -> None:
     assert (load(tree, train=False)[0][0] == 255).all()
 
 
-def test_hidden_and_other_files_are_no_images(tree: Path) -> None:
+def test_hidden_and_other_files_are_not_read(tree: Path) -> None:
     (tree / "train/.git").mkdir()
     (tree / "train/ant/.0.png").write_bytes(b"hidden")
     (tree / "train/ant/notes.txt").write_bytes(b"not an image")
@@ -127,7 +127,7 @@ def test_measured_statistics_are_those_of_the_training_images(tree: Path) -> Non
     assert normalised.std((0, 2, 3), correction=0).tolist() == pytest.approx([1, 1, 1], abs=1e-5)
 
 
-def test_a_test_run_normalises_as_the_training_did(tree: Path) -> None:
+def test_an_evaluation_normalises_like_the_training(tree: Path) -> None:
     training, testing = SplitImageFolder(str(tree), num_tasks=2), SplitImageFolder(str(tree), num_tasks=2)
     training.setup("fit")
     testing.setup("test")
@@ -149,7 +149,7 @@ def test_given_statistics_and_augmentation_are_used(tree: Path) -> None:
     assert torch.allclose(data.transform(data.train_set.images), expected, atol=1e-5)
 
 
-def test_only_what_is_missing_is_measured(tree: Path) -> None:
+def test_only_the_missing_statistic_is_measured(tree: Path) -> None:
     data = SplitImageFolder(str(tree), num_tasks=2, mean=[0.5, 0.4, 0.3])
     data.setup("fit")
 
@@ -184,18 +184,18 @@ def test_a_constant_channel_can_be_normalised() -> None:
         ({"num_tasks": 3}, "num_tasks must divide the 4 classes of SplitImageFolder, got 3"),
     ],
 )
-def test_bad_arguments(tree: Path, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(tree: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         SplitImageFolder(str(tree), **{"num_tasks": 2, **arguments})
 
 
-def test_missing_root(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=f"{tmp_path}/nowhere: not there"):
+def test_a_missing_root_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/nowhere: it does not exist"):
         SplitImageFolder(str(tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_missing_split(tree: Path, split: str) -> None:
+def test_a_missing_split_is_reported(tree: Path, split: str) -> None:
     shutil.rmtree(tree / split)
 
     with pytest.raises(ConfigurationError, match=f"{tree}/{split} with a sub-folder for each class"):
@@ -203,7 +203,7 @@ def test_missing_split(tree: Path, split: str) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_split_without_classes(tree: Path, split: str) -> None:
+def test_a_split_without_classes_is_refused(tree: Path, split: str) -> None:
     shutil.rmtree(tree / split)
     (tree / split).mkdir()
 
@@ -212,7 +212,7 @@ def test_split_without_classes(tree: Path, split: str) -> None:
 
 
 @pytest.mark.parametrize(("here", "there"), [("train", "test"), ("test", "train")])
-def test_class_in_one_split_only(tree: Path, here: str, there: str) -> None:
+def test_a_class_in_one_split_only_is_refused(tree: Path, here: str, there: str) -> None:
     (tree / here / "emu").mkdir()
 
     with pytest.raises(ConfigurationError, match=rf"{tree}/{here} \['emu'\] are not in {tree}/{there}"):
@@ -220,7 +220,7 @@ def test_class_in_one_split_only(tree: Path, here: str, there: str) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_class_without_images(tree: Path, split: str) -> None:
+def test_a_class_without_images_is_refused(tree: Path, split: str) -> None:
     for path in (tree / split / "bee").iterdir():
         path.unlink()
     (tree / split / "bee/notes.txt").write_bytes(b"not an image")
@@ -229,7 +229,7 @@ def test_class_without_images(tree: Path, split: str) -> None:
         SplitImageFolder(str(tree), num_tasks=2).prepare_data()
 
 
-def test_dangling_link(tree: Path) -> None:
+def test_a_dangling_link_is_reported(tree: Path) -> None:
     (tree / "train/bee/9.png").symlink_to(tree / "nowhere.png")
 
     with pytest.raises(ConfigurationError, match=f"{tree}/train/bee/9.png"):
@@ -237,7 +237,7 @@ def test_dangling_link(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no image at all", None])
-def test_image_that_cannot_be_decoded(tree: Path, content: bytes | None) -> None:
+def test_an_image_that_cannot_be_decoded_is_reported(tree: Path, content: bytes | None) -> None:
     path = tree / "train/cat/1.png"
     path.write_bytes(path.read_bytes()[:-40] if content is None else content)
 
@@ -253,7 +253,7 @@ def test_sixteen_bits_are_refused(tree: Path) -> None:
         load(tree)
 
 
-def test_images_of_two_sizes(tree: Path) -> None:
+def test_images_of_two_sizes_are_refused(tree: Path) -> None:
     Image.new("RGB", (7, 8)).save(tree / "train/cat/1.png")
 
     with pytest.raises(ConfigurationError, match=f"{tree}/train/cat/1.png is 7x8 and .*ant/0.png is 5x6.*image_size"):
@@ -261,7 +261,7 @@ def test_images_of_two_sizes(tree: Path) -> None:
     assert load(tree, image_size=6)[0].shape == (8, 3, 6, 6)
 
 
-def test_second_start_decodes_nothing(tree: Path, decoded: list[str]) -> None:
+def test_a_second_start_does_not_decode(tree: Path, decoded: list[str]) -> None:
     first = load(tree)
     decoded.clear()
     second = load(tree)
@@ -391,7 +391,7 @@ def refuse(*arguments: Any, **kwargs: Any) -> None:
     raise PermissionError(13, "Permission denied")
 
 
-@pytest.mark.parametrize("function", ["makedirs", "replace"])
+@pytest.mark.parametrize("function", ["mkdir", "replace"])
 def test_a_folder_that_cannot_be_written_is_tolerated(
     tree: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
@@ -426,7 +426,7 @@ def test_a_damaged_cache_that_cannot_be_replaced_is_tolerated(
     assert not decoded
 
 
-def test_a_kill_while_writing_leaves_nothing(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_writing_leaves_no_file(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(*arguments: Any) -> None:
         raise KeyboardInterrupt
 

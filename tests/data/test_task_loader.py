@@ -15,7 +15,7 @@ def served(loader: TaskLoader) -> list[int]:
     return [label for batch in loader for label in batch.labels.tolist()]
 
 
-def test_batches_come_in_order_and_know_their_global_size() -> None:
+def test_batches_come_in_order_with_their_global_size() -> None:
     batches = list(TaskLoader(numbered(7), 3, order=torch.tensor([6, 5, 4, 3, 2, 1, 0])))
     assert [batch.labels.tolist() for batch in batches] == [[6, 5, 4], [3, 2, 1], [0]]
     assert [batch.total for batch in batches] == [3, 3, 1]
@@ -40,7 +40,7 @@ def test_drop_last_leaves_out_the_short_batch_only() -> None:
 
 @settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4), st.data())
-def test_an_epoch_split_anywhere_on_any_number_of_ranks_shows_each_sample_once(
+def test_an_epoch_resumed_anywhere_on_any_number_of_ranks_yields_each_sample_once(
     size: int, batch_size: int, world_size: int, data: st.DataObject
 ) -> None:
     order = torch.randperm(size, generator=torch.Generator().manual_seed(size))
@@ -59,7 +59,7 @@ def test_an_epoch_split_anywhere_on_any_number_of_ranks_shows_each_sample_once(
     assert sorted(shown) == list(range(size))
 
 
-def test_the_epoch_after_a_resumed_one_is_whole() -> None:
+def test_the_epoch_after_a_resumed_one_is_complete() -> None:
     loader = TaskLoader(numbered(6), 2)
     loader.load_state_dict({"position": 2})
     assert served(loader) == [4, 5]

@@ -44,7 +44,7 @@ def test_one_fit_trains_each_task_in_its_epochs_and_evaluates_the_tasks_seen(fit
     assert watch.evaluated == {1: {0}, 3: {0, 1}, 5: {0, 1, 2}}
 
 
-def test_epochs_have_orders_of_their_own_that_follow_the_seed(fit: Callable[..., ReplayMethod]) -> None:
+def test_each_epoch_has_its_own_order_from_the_seed(fit: Callable[..., ReplayMethod]) -> None:
     def orders(seed: int) -> list[list[int]]:
         watch = Watch()
         fit(er, TinySequence(epochs_per_task=2), callbacks=[watch], seed=seed)
@@ -103,7 +103,7 @@ def test_evaluations_within_a_task_are_logged_but_not_stored(fit: Callable[..., 
     assert torch.equal(often.accuracy_matrix.nan_to_num(), seldom.accuracy_matrix.nan_to_num())
 
 
-def test_digits_are_real_balanced_and_split_once_and_for_all() -> None:
+def test_digits_are_real_balanced_and_have_a_fixed_split() -> None:
     first, second = SplitDigits(), SplitDigits()
     for sequence in (first, second):
         sequence.setup("fit")
@@ -128,12 +128,12 @@ def test_digits_are_real_balanced_and_split_once_and_for_all() -> None:
         ({"epochs_per_task": 5, "evaluate_every_n_epochs": 2}, "must divide epochs_per_task = 5.*got 2"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: dict[str, int], message: str) -> None:
+def test_wrong_arguments_are_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         TinySequence(**arguments)
 
 
-def test_a_batch_larger_than_a_task_is_named(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_batch_larger_than_a_task_is_refused(fit: Callable[..., ReplayMethod]) -> None:
     with pytest.raises(ConfigurationError, match="task 1 has 24 samples, fewer than one batch of batch_size = 32"):
         fit(er, TinySequence(batch_size=32))
 
@@ -145,7 +145,7 @@ def test_max_epochs_must_agree_with_the_sequence(fit: Callable[..., ReplayMethod
 
 
 @pytest.mark.filterwarnings("ignore:`max_epochs` was not set")
-def test_an_untouched_trainer_gets_the_length_of_the_sequence(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_default_trainer_gets_the_length_of_the_sequence(fit: Callable[..., ReplayMethod]) -> None:
     assert fit(er, TinySequence(batch_size=12), max_epochs=None).trainer.current_epoch == 3
 
 

@@ -243,7 +243,7 @@ def test_the_command_reports_divergence_and_resumes_from_the_last_good_checkpoin
     assert error == f"error: {outcome('run')['reason']}"
     assert error.startswith("error: loss became nan in task 2 at step 2")
     assert error.endswith(" with lr 1e+10: lower --model.lr")
-    assert hint == "to go on from the last good checkpoint add --name run --ckpt_path last"
+    assert hint == "to resume from the last good checkpoint add --name run --ckpt_path last"
     assert "diverged: 1 of 5 tasks learned, stopped at step 30" in said.out.splitlines()
     assert outcome("run")["status"] == "diverged"
     assert outcome("run")["accuracy_matrix"][0] == outcome("good")["accuracy_matrix"][0]

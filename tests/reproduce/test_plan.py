@@ -281,7 +281,7 @@ def test_a_line_goes_on_where_a_run_was_stopped(capsys: pytest.CaptureFixture[st
         (("table1", "--configs", "nowhere"), "configs must be a folder with a tuned.csv"),
         (("table1", "--no_such"), "no_such"),
         (("digits", "--jobs", "0"), "jobs must be positive, got 0"),
-        (("digits", "--runs", "file"), "runs must be a folder that can be made, got file"),
+        (("digits", "--runs", "file"), "runs must be a folder that can be created, got file"),
         (("digits", "-o", "nowhere/table.md"), "output must be a file in an existing folder, got nowhere/table.md"),
     ],
 )

@@ -22,7 +22,7 @@ def test_a_run_is_read_back(recorded_runs: Path) -> None:
     assert 0 < entropies.tasks_learned[0] < 1 < entropies.tasks_learned[-1] <= 5
 
 
-def test_without_curves_the_accuracy_matrix_will_do(recorded_runs: Path, tmp_path: Path) -> None:
+def test_without_curves_the_accuracy_matrix_is_used(recorded_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(recorded_runs / "er", tmp_path / "er")
     logged = read_run(tmp_path / "er").task_curves
     (tmp_path / "er/metrics.csv").unlink()
@@ -31,7 +31,7 @@ def test_without_curves_the_accuracy_matrix_will_do(recorded_runs: Path, tmp_pat
         assert list(first.values) == pytest.approx(list(second.values), abs=1e-3)
 
 
-def test_a_name_may_go_over_several_folders(recorded_runs: Path, tmp_path: Path) -> None:
+def test_a_name_may_contain_slashes(recorded_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(recorded_runs / "er", tmp_path / "a/er")
     assert read_run(tmp_path / "a/er").name == "er"
     config = tmp_path / "a/er/config.yaml"
@@ -41,7 +41,7 @@ def test_a_name_may_go_over_several_folders(recorded_runs: Path, tmp_path: Path)
     assert read_run(tmp_path / "moved/er").name == "er"
 
 
-def test_a_stopped_run_says_how_far_it_came(recorded_runs: Path) -> None:
+def test_a_stopped_run_reports_its_progress(recorded_runs: Path) -> None:
     run = read_run(recorded_runs / "stopped")
     assert not run.is_finished
     assert run.problems == ["has learned 1 of its 5 tasks"]
@@ -68,7 +68,7 @@ def spoil(path: Path, content: bytes | None) -> None:
         ("observations.npz", b"", "observations.npz cannot be read"),
     ],
 )
-def test_what_is_broken_is_named(
+def test_broken_files_are_reported(
     file: str, content: bytes | None, expected: str, recorded_runs: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(recorded_runs / "er", tmp_path / "er")
@@ -78,7 +78,7 @@ def test_what_is_broken_is_named(
     assert "\n" not in problem
 
 
-def test_cut_or_odd_lines_of_curves_are_left_out(recorded_runs: Path, tmp_path: Path) -> None:
+def test_truncated_and_invalid_rows_of_curves_are_skipped(recorded_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(recorded_runs / "er", tmp_path / "er")
     before = read_run(tmp_path / "er").rows
     with (tmp_path / "er/metrics.csv").open("a") as file:

@@ -24,11 +24,11 @@ def test_a_finished_run_is_read() -> None:
 
 
 @pytest.mark.parametrize("results", [{**COMPLETE, "tasks_finished": 1}, {}, [], "", '{"accuracy_matrix": [[1.0,'])
-def test_an_unfinished_or_foreign_file_is_no_result(results: Any) -> None:
+def test_an_unfinished_or_foreign_file_gives_no_result(results: Any) -> None:
     assert read_result(write(results)) is None
 
 
-def test_a_run_that_diverged_is_no_result_however_far_it_came() -> None:
+def test_a_run_that_diverged_gives_no_result() -> None:
     folder = write({**COMPLETE, "status": "diverged", "reason": "loss became nan"})
     assert read_result(folder) is None
     assert read_divergence(folder) == "loss became nan"
@@ -37,6 +37,6 @@ def test_a_run_that_diverged_is_no_result_however_far_it_came() -> None:
     assert read_divergence(write([])) is None
 
 
-def test_there_may_be_none() -> None:
+def test_a_missing_file_gives_no_result() -> None:
     assert read_result(Path("nowhere")) is None
     assert read_divergence(Path("nowhere")) is None

@@ -7,7 +7,6 @@ from tiny import DropoutNet, TinySequence, small_net
 from torch import nn
 
 from ddn_lightning import ER, ICaRL, SmallNet
-from ddn_lightning.callbacks.start_checks import StartChecks
 from ddn_lightning.errors import ConfigurationError
 
 MakeTrainer = Callable[..., Trainer]
@@ -25,36 +24,36 @@ def fit(make_trainer: MakeTrainer, net: Callable[[], SmallNet], batch_size: int,
     seed_everything(0, verbose=False)
     method = ER(net(), num_classes=6, buffer_size=10)
     sequence = TinySequence(batch_size=batch_size, drop_last=False)
-    make_trainer(callbacks=[StartChecks()], **trainer_arguments).fit(method, sequence)
+    make_trainer(**trainer_arguments).fit(method, sequence)
     return method
 
 
 def test_a_memory_without_room_is_refused_before_training(make_trainer: MakeTrainer) -> None:
     for size in (10**12, 10**30):
         method = ER(small_net(), num_classes=6, buffer_size=size)
-        with pytest.raises(ConfigurationError, match=f"buffer_size must be .* there is room for, got {size}: "):
-            make_trainer(callbacks=[StartChecks()]).fit(method, TinySequence())
+        with pytest.raises(ConfigurationError, match=f"buffer_size must fit into memory, got {size}: "):
+            make_trainer().fit(method, TinySequence())
 
 
-def test_exemplars_take_no_room_ahead(make_trainer: MakeTrainer) -> None:
+def test_exemplars_are_not_allocated_ahead(make_trainer: MakeTrainer) -> None:
     method = ICaRL(small_net(), num_classes=6, buffer_size=10**12)
-    make_trainer(callbacks=[StartChecks()], max_steps=1).fit(method, TinySequence(batch_size=6))
+    make_trainer(max_steps=1).fit(method, TinySequence(batch_size=6))
 
 
 @pytest.mark.parametrize("batch_size", [1, 23])  # of 24 images in the first task
-def test_a_batch_of_one_is_refused_where_batch_norm_cannot_do_it(make_trainer: MakeTrainer, batch_size: int) -> None:
+def test_a_batch_of_one_is_refused_if_batch_norm_cannot_take_it(make_trainer: MakeTrainer, batch_size: int) -> None:
     with pytest.raises(ConfigurationError, match=f"batch_size = {batch_size} leaves a batch of one image"):
         fit(make_trainer, NormalisedNet, batch_size)
 
 
-def test_a_batch_of_one_is_no_mistake_elsewhere(make_trainer: MakeTrainer) -> None:
+def test_a_batch_of_one_is_accepted_otherwise(make_trainer: MakeTrainer) -> None:
     fit(make_trainer, small_net, 23)  # without BatchNorm
-    fit(make_trainer, NormalisedNet, 23, limit_train_batches=1)  # never comes to it
+    fit(make_trainer, NormalisedNet, 23, limit_train_batches=1)  # stops before the small batch
 
 
-def test_checking_changes_nothing(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_do_not_change_the_run(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = fit(make_trainer, DropoutNet, 23).state_dict()
-    monkeypatch.setattr(StartChecks, "on_fit_start", lambda *_: None)
+    monkeypatch.setattr("ddn_lightning.methods.replay_method.check_start", lambda *_: None)
     unchecked = fit(make_trainer, DropoutNet, 23).state_dict()
     for name in ("backbone.layers.0.weight", "backbone.layers.1.running_mean", "head.weight", "accuracy_matrix"):
         assert torch.equal(checked[name].nan_to_num(-1), unchecked[name].nan_to_num(-1))

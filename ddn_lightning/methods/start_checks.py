@@ -1,0 +1,66 @@
+"""Checks at the start of a fit for errors that would otherwise occur in the middle of it."""
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.learner import Learner
+from ddn_lightning.memory.memory import Memory
+
+TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
+
+
+def check_start(method: Learner) -> None:
+    """Refuse a memory that does not fit on the device, and a batch of one image that BatchNorm cannot normalise.
+
+    Looks at the batches of the first epoch only; later ones may depend on exemplars.
+    """
+    if isinstance(memory := method.stored_samples, Memory):
+        _check_room(memory.buffer_size, method.sequence.test_set.images.shape[1:], method.device)
+    if _smallest_share(method) <= 1:
+        _check_single_image(method)
+
+
+def single_image(batch_size: int) -> str:
+    """The message about a batch of one image."""
+    return (
+        f"batch_size = {batch_size} leaves a batch of one image, so small that the backbone's BatchNorm gets a single "
+        "value: choose another batch_size, set drop_last to true, or take larger images"
+    )
+
+
+def _check_room(buffer_size: int, shape: Sequence[int], device: torch.device) -> None:
+    number = buffer_size * math.prod(shape)
+    try:
+        torch.empty(number, dtype=torch.uint8, device=device)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ConfigurationError(
+            f"buffer_size must fit into memory, got {buffer_size}: images of {tuple(shape)} bytes take "
+            f"{number / 2**30:,.0f} GiB"
+        ) from error
+
+
+def _smallest_share(method: Learner) -> int:
+    """Size of the smallest batch that a device is certain to get in the first epoch."""
+    sequence, trainer = method.sequence, method.trainer
+    samples = len(method.stream(sequence, 0))
+    rest = samples % sequence.batch_size
+    limit = trainer.limit_train_batches  # a fraction, or a number of batches
+    is_whole = isinstance(limit, float) and limit == 1.0 and trainer.max_steps == -1  # else the last may never come
+    smallest = rest if rest and is_whole and not sequence.drop_last else min(samples, sequence.batch_size)
+    return smallest // trainer.world_size
+
+
+def _check_single_image(method: Learner) -> None:
+    shape = tuple(method.sequence.test_set.images.shape[1:])
+    backbone = copy.deepcopy(method.backbone)  # the forward pass updates running statistics
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            backbone(torch.zeros(1, *shape, device=method.device).to(method.dtype))
+    except ValueError as error:
+        if TOO_FEW_VALUES in str(error):
+            raise ConfigurationError(single_image(method.sequence.batch_size)) from error
+        raise
