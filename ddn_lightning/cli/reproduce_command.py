@@ -15,8 +15,8 @@ from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.plan import TABLES, Options, Run, Selection, plan, table
@@ -61,7 +61,7 @@ def reproduce(arguments: Sequence[str]) -> int:
         return code
     name = _format(settings)
     diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
-    report = FORMATS[name](compare(targets, _results(runs), diverged))
+    report = FORMATS[name](compare_with_paper(targets, _results(runs), diverged))
     if name == "markdown":  # whoever reads it elsewhere knows where it comes from
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
     write_output(settings.output or STANDARD_OUTPUT, report)

@@ -21,7 +21,7 @@ from ddn_lightning.report.figures.memory import composition_figure, entropy_figu
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
 from ddn_lightning.report.figures.run_figures import pictures_of
 from ddn_lightning.report.figures.style import COLOURS, as_svg, save, series
-from ddn_lightning.report.statistic import Statistic
+from ddn_lightning.report.statistic import Estimate
 from ddn_lightning.runs.recorded_run import Curve, read_run
 
 NAN = math.nan
@@ -78,8 +78,8 @@ def test_probabilities_have_a_panel_per_true_class_or_a_map() -> None:
 
 
 def test_alpha_and_beta_have_error_bars() -> None:
-    point = (Statistic(40.0, 2.0, 3), Statistic(30.0, None, 1))
-    figure = alpha_beta_figure({1.0: point, 0.5: (Statistic(35.0, 1.0, 3), Statistic(33.0, 3.0, 3))}, {0.9: point})
+    point = (Estimate(3, 40.0, 2.0), Estimate(1, 30.0))
+    figure = alpha_beta_figure({1.0: point, 0.5: (Estimate(3, 35.0, 1.0), Estimate(3, 33.0, 3.0))}, {0.9: point})
     alpha, beta = figure.axes
     assert (alpha.get_xlabel(), beta.get_xlabel()) == ("\N{GREEK SMALL LETTER ALPHA}", "β")
     line, _, (bars,) = alpha.containers[0]

@@ -1,7 +1,7 @@
 import random
 
-from ddn_lightning.report.compared import ComparedRow
 from ddn_lightning.report.figures.pareto import RING, pareto_figure, pareto_front
+from ddn_lightning.report.group_comparison import ComparedRow
 from ddn_lightning.report.statistic import Estimate
 
 

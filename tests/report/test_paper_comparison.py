@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell, Target
-from ddn_lightning.report.statistic import statistic
+from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
+from ddn_lightning.report.statistic import estimate
 from ddn_lightning.runs.results import RunResult
 
 ER = Cell("online", "cifar10", 200, "er")
@@ -21,7 +21,7 @@ RESULTS = {
     DDN: [RunResult(40.0, 36.0), None],
     UNKNOWN: [None, None],
 }
-ROWS = compare(TARGETS, RESULTS)
+ROWS = compare_with_paper(TARGETS, RESULTS)
 HEADER = ["ACC ↑", "paper", "difference", "FM ↓", "paper", "difference"]
 
 
@@ -71,7 +71,7 @@ def test_csv_and_json_hold_the_same_numbers() -> None:
 
 def test_accuracies_of_tasks_stand_beside_the_papers() -> None:
     target = Target(ER, 36.05, 49.99, (18.42, 83.44))
-    (row,) = compare([target], {ER: [RunResult(50, 0, (20.0, 80.0)), RunResult(50, 0, (22.0, 84.0))]})
+    (row,) = compare_with_paper([target], {ER: [RunResult(50, 0, (20.0, 80.0)), RunResult(50, 0, (22.0, 84.0))]})
     second = row.measures["task2"]
     assert second.ours is not None
     assert second.ours.mean == 82
@@ -83,5 +83,5 @@ def test_accuracies_of_tasks_stand_beside_the_papers() -> None:
 
 
 def test_what_was_not_measured_does_not_count() -> None:
-    assert statistic([None, None]) is None
-    assert statistic([2.0, None, 4.0]) == statistic([2.0, 4.0])
+    assert estimate([None, None]) is None
+    assert estimate([2.0, None, 4.0]) == estimate([2.0, 4.0])

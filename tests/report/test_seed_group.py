@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 import torch
 
-from ddn_lightning.report.groups import ALPHA, BETA, alpha_beta_points, by_seed, what_differs
+from ddn_lightning.report.figures.comparison_figures import ALPHA, BETA, alpha_beta_points
 from ddn_lightning.report.paper import Cell, paper_target
+from ddn_lightning.report.seed_group import by_seed, varied_settings
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 
@@ -27,13 +28,14 @@ def test_runs_that_differ_in_their_seed_or_place_are_one_group() -> None:
     assert by_seed([first, same_settings]) == [[first], [same_settings]]
 
 
-def test_only_settings_that_two_runs_give_otherwise_are_told() -> None:
+def test_a_setting_varies_if_two_runs_give_it_different_values() -> None:
     runs = [
         a_run(config={"model.init_args.lr": 0.1, "model.init_args.buffer_size": 1, "trainer.devices": 1}),
         a_run(config={"model.init_args.lr": 0.2, "model.init_args.buffer_size": 2, "trainer.devices": 2}),
         a_run(config={"model.init_args.lr": 0.2, "model.init_args.distiller.init_args.alpha": 1.0}),
     ]
-    assert what_differs(runs) == ["lr 0.1", "lr 0.2", "lr 0.2"]
+    (varied,) = varied_settings(runs)
+    assert [varied.describe(run) for run in range(3)] == ["lr 0.1", "lr 0.2", "lr 0.2"]
 
 
 def test_alpha_and_beta_are_averaged_over_seeds_with_the_other_fixed() -> None:
