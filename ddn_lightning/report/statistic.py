@@ -87,8 +87,8 @@ def _pairs(values: Mapping[int, float | None], others: Mapping[int, float | None
 
 
 @functools.cache
-def student_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """The two-sided quantile t of Student's distribution: P(abs(T) <= t) = confidence.
+def student_quantile(degrees: int) -> float:
+    """The two-sided quantile t of Student's distribution: P(abs(T) <= t) = 0.95.
 
     >>> round(student_quantile(2), 3), round(student_quantile(10), 3)
     (4.303, 2.228)
@@ -98,7 +98,7 @@ def student_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
     low, high = 0.0, math.pi / 2  # bisect over the angle, which is bounded, unlike t
     for _ in range(60):  # down to double precision
         middle = (low + high) / 2
-        low, high = (middle, high) if _probability_within(middle, degrees) < confidence else (low, middle)
+        low, high = (middle, high) if _probability_within(middle, degrees) < CONFIDENCE else (low, middle)
     return math.sqrt(degrees) * math.tan(low)
 
 

@@ -1,4 +1,4 @@
-"""``configs/tuned.csv``: which options a preset sets for which cells."""
+"""``configs/tuned.csv``: the options that a preset sets for each cell."""
 
 import csv
 import shlex
@@ -16,7 +16,7 @@ AXES = ("setting", "data", "method", "plugin")
 
 @dataclass(frozen=True)
 class PresetRow:
-    """One row. An empty name matches anything.
+    """One row; empty fields match any cell.
 
     Args:
         preset: Name of the preset.
@@ -39,10 +39,10 @@ class PresetRow:
     source: str
 
     def matches(self, preset: str, cell: Cell) -> bool:
-        """Whether the row speaks of this cell."""
-        stated = (self.preset, self.setting, self.data, self.buffer, self.method, self.plugin)
-        found = (preset, cell.setting, cell.data, str(cell.buffer_size), cell.method, cell.plugin)
-        return all(name in ("", value) for name, value in zip(stated, found, strict=True))
+        """Whether the row applies to this cell."""
+        patterns = (self.preset, self.setting, self.data, self.buffer, self.method, self.plugin)
+        values = (preset, cell.setting, cell.data, str(cell.buffer_size), cell.method, cell.plugin)
+        return all(pattern in ("", value) for pattern, value in zip(patterns, values, strict=True))
 
 
 def read_presets(configs: Path) -> list[PresetRow]:
@@ -60,7 +60,7 @@ def read_presets(configs: Path) -> list[PresetRow]:
 
 
 def overrides_for(rows: Sequence[PresetRow], preset: str, cell: Cell) -> dict[str, str]:
-    """The options of all rows that match, from top to bottom: where two set the same one, the lower row wins."""
+    """The options of all matching rows; lower rows override upper ones."""
     return {option: value for row in rows if row.matches(preset, cell) for option, value in row.overrides}
 
 

@@ -14,7 +14,7 @@ import yaml
 from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell, Target
-from ddn_lightning.reproduce.plan import TABLES, Options, Run, Selection, is_available, plan, table
+from ddn_lightning.reproduce.plan import TABLES, Options, Run, is_available, plan, select, table
 from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -212,7 +212,8 @@ def test_mistakes_in_the_file_are_named(line: str, message: str) -> None:
 
 
 def names(**changes: Any) -> list[str]:
-    targets = Selection(["er"], ["cifar10"], [200], ["ddn"]).of(table("table1"))
+    wanted = {"methods": ["er"], "datasets": ["cifar10"], "buffers": [200], "plugins": ["ddn"]}
+    targets = select(table("table1"), wanted)
     return [run.folder.name for run in plan(targets, [1, 2], ROWS, Options(CONFIGS, Path("runs"), **changes))]
 
 
