@@ -54,31 +54,24 @@ class Target:
     per_task: tuple[float, ...] = ()
 
 
-def paper_table(name: str) -> list[Target]:
+@cache
+def paper_table(name: str) -> tuple[Target, ...]:
     """The cells of one of :data:`PAPER_TABLES`, in the paper's order.
 
     >>> paper_table("table4")[1]
     Target(cell=Cell(setting='online', data='cifar10', buffer_size=100, method='er', plugin='none', variant=''), \
 acc=28.08, fm=61.3, per_task=())
     """
-    return list(_targets(name))
+    file_name = "paper_per_task.csv" if name == "per_task" else "paper_results.csv"
+    with (files("ddn_lightning.report") / file_name).open(encoding="utf-8") as file:
+        return tuple(_target(row) for row in csv.DictReader(file) if row.get("table", name) == name)
 
 
 @cache
 def paper_targets() -> Mapping[Cell, Target]:
     """The paper's numbers by cell; if several tables have a cell, those of the first."""
-    found: dict[Cell, Target] = {}
-    for name in PAPER_TABLES:
-        for target in _targets(name):
-            found.setdefault(target.cell, target)
-    return MappingProxyType(found)
-
-
-@cache
-def _targets(name: str) -> tuple[Target, ...]:
-    file_name = "paper_per_task.csv" if name == "per_task" else "paper_results.csv"
-    with (files("ddn_lightning.report") / file_name).open(encoding="utf-8") as file:
-        return tuple(_target(row) for row in csv.DictReader(file) if row.get("table", name) == name)
+    targets = {target.cell: target for name in reversed(PAPER_TABLES) for target in paper_table(name)}
+    return MappingProxyType(targets)
 
 
 def _target(row: dict[str, str]) -> Target:

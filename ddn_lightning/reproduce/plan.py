@@ -177,7 +177,7 @@ def _load(path: Path) -> dict[str, Any]:
 def table(name: str) -> list[Target]:
     """The cells of one of :data:`TABLES`."""
     own_tables = {"alpha_beta": _alpha_beta, "digits": _digits}
-    return own_tables[name]() if name in own_tables else paper_table(name)
+    return own_tables[name]() if name in own_tables else list(paper_table(name))
 
 
 def _alpha_beta() -> list[Target]:

@@ -20,7 +20,7 @@ def a_run(acc: float = 40.0, seed: int = 0, config: dict[str, Any] | None = None
     return RecordedRun(f"run{acc}-{seed}", Path("run"), Results(**whole), {**online, **(config or {})})
 
 
-def test_runs_that_differ_in_their_seed_or_place_are_one_group() -> None:
+def test_runs_that_differ_only_in_seed_or_folder_are_one_group() -> None:
     first, second = a_run(seed=0, config={"runs": "a"}), a_run(seed=1, config={"runs": "b"})
     other = a_run(seed=2, config={"model.init_args.lr": 0.1})
     assert by_seed([first, other, second]) == [[first, second], [other]]
@@ -83,7 +83,7 @@ def test_alpha_and_beta_are_averaged_over_seeds_with_the_other_fixed() -> None:
         (a_run(method="Own"), None),
     ],
 )
-def test_the_papers_number_is_that_of_the_same_cell(run: RecordedRun, expected: Cell | None) -> None:
+def test_a_run_is_compared_with_the_same_cell_of_the_paper(run: RecordedRun, expected: Cell | None) -> None:
     target = paper_target(run)
     assert (None if target is None else target.cell) == expected
     if expected == Cell("online", "cifar10", 200, "er", "none"):
