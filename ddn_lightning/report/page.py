@@ -30,16 +30,7 @@ FIGURE_STYLE = (
 
 @dataclass(frozen=True)
 class PagePicture:
-    """A figure on the page.
-
-    Args:
-        title: Caption.
-        description: Alternative text with the main numbers.
-        address: The figure as a data URL.
-        width: Width in CSS pixels.
-        height: Height in CSS pixels.
-        is_wide: Whether a phone should scroll it.
-    """
+    """A figure as a data URL, its size in CSS pixels, and whether a phone should scroll it."""
 
     title: str
     description: str
@@ -51,16 +42,7 @@ class PagePicture:
 
 @dataclass(frozen=True)
 class RunDetails:
-    """The section of the page about one run.
-
-    Args:
-        name: Name of the run.
-        anchor: Identifier of the section.
-        headline: The result in one line.
-        command: Command that repeats the run.
-        notes: Problems, and what the page leaves out.
-        pictures: Figures.
-    """
+    """The section about one run: its result in one line, the command that repeats it, notes and figures."""
 
     name: str
     anchor: str

@@ -14,12 +14,7 @@ from ddn_lightning.runs.recorded_run import RecordedRun
 
 @dataclass(frozen=True)
 class Column:
-    """A column.
-
-    Args:
-        title: Its heading.
-        is_number: Whether it is sorted by number.
-    """
+    """The heading of a column, and whether it is sorted by number."""
 
     title: str
     is_number: bool = False
@@ -27,13 +22,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell; without arguments, an empty one.
-
-    Args:
-        text: Its text.
-        key: Its sort key.
-        link: Identifier of the element it links to, if any.
-    """
+    """The text of a cell, its sort key, and the identifier of the element it links to."""
 
     text: str = ""
     key: str = ""
@@ -42,12 +31,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table; without arguments, one that is not shown.
-
-    Args:
-        columns: Its columns.
-        rows: Its rows.
-    """
+    """A table; the page does not show one without rows."""
 
     columns: Sequence[Column] = ()
     rows: Sequence[Sequence[TableCell]] = ()
@@ -55,13 +39,7 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of several runs.
-
-    Args:
-        title: Which settings.
-        different: Those that differ, with a column per run.
-        same: Those that all runs share.
-    """
+    """Settings of several runs: those that differ, with a column per run, and those that all share."""
 
     title: str
     different: PageTable

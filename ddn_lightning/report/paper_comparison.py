@@ -16,12 +16,7 @@ MEASURE_TITLES = {"acc": "ACC ↑", "fm": "FM ↓"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """One number, ours and the paper's.
-
-    Args:
-        ours: Our measurement, if any.
-        paper: The paper's number, if any.
-    """
+    """Our measurement and the paper's number, if any."""
 
     ours: Estimate | None
     paper: float | None

@@ -30,12 +30,7 @@ COLUMN_KEYS = (f"{MODEL}buffer_size", f"{MODEL}distiller", f"{MODEL}distiller.cl
 
 @dataclass(frozen=True)
 class Difference:
-    """One setting over several runs.
-
-    Args:
-        key: Name of the setting.
-        values: Its value in each run, as text; empty where a run does not have it.
-    """
+    """A setting and its value in each of several runs, as text; empty where a run does not have it."""
 
     key: str
     values: tuple[str, ...]
@@ -85,11 +80,7 @@ def by_seed(runs: Iterable[RecordedRun], ignored: Sequence[str] = ()) -> list[li
 
 @dataclass(frozen=True, eq=False)
 class SeedGroup:
-    """Finished runs that differ only in their seed, one per seed.
-
-    Args:
-        runs: The runs by seed.
-    """
+    """Finished runs that differ only in their seed, by seed."""
 
     runs: Mapping[int, RecordedRun]
 

@@ -102,7 +102,7 @@ def plan(targets: Sequence[Target], seeds: Sequence[int], rows: Sequence[PresetR
     """
     if repeated := [seed for seed in seeds if seeds.count(seed) > 1]:
         raise ConfigurationError(f"seeds must differ from each other, got {repeated[0]} more than once")
-    presets = list(dict.fromkeys(row.preset for row in rows if row.preset))
+    presets = list(dict.fromkeys(row.pattern["preset"] for row in rows if "preset" in row.pattern))
     if options.preset not in presets:
         raise ConfigurationError(f"preset must be among {', '.join(presets)}, got {options.preset}")
     runs: list[Run] = []

@@ -2,7 +2,7 @@
 
 import csv
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,39 +10,29 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell
 
 FILE_NAME = "tuned.csv"
-COLUMNS = ["preset", "setting", "data", "buffer", "method", "plugin", "overrides", "source"]
+PATTERN = ["preset", "setting", "data", "buffer", "method", "plugin"]
+COLUMNS = [*PATTERN, "overrides", "source"]
 AXES = ("setting", "data", "method", "plugin")
 
 
 @dataclass(frozen=True)
 class PresetRow:
-    """One row; empty fields match any cell.
+    """One row.
 
     Args:
-        preset: Name of the preset.
-        setting: Name of a setting.
-        data: Name of a dataset.
-        buffer: Size of the memory.
-        method: Name of a method.
-        plugin: Name of a plug-in, or ``none``.
+        pattern: The preset, setting, data, buffer, method and plugin it applies to; absent ones match any cell.
         overrides: Options of ``ddn fit`` and their values.
         source: Where the values come from.
     """
 
-    preset: str
-    setting: str
-    data: str
-    buffer: str
-    method: str
-    plugin: str
-    overrides: tuple[tuple[str, str], ...]
-    source: str
+    pattern: Mapping[str, str]
+    overrides: Mapping[str, str]
+    source: str = ""
 
     def matches(self, preset: str, cell: Cell) -> bool:
         """Whether the row applies to this cell."""
-        patterns = (self.preset, self.setting, self.data, self.buffer, self.method, self.plugin)
-        values = (preset, cell.setting, cell.data, str(cell.buffer_size), cell.method, cell.plugin)
-        return all(pattern in ("", value) for pattern, value in zip(patterns, values, strict=True))
+        values = {**vars(cell), "preset": preset, "buffer": str(cell.buffer_size)}
+        return all(values[name] == value for name, value in self.pattern.items())
 
 
 def read_presets(configs: Path) -> list[PresetRow]:
@@ -61,7 +51,7 @@ def read_presets(configs: Path) -> list[PresetRow]:
 
 def overrides_for(rows: Sequence[PresetRow], preset: str, cell: Cell) -> dict[str, str]:
     """The options of all matching rows; lower rows override upper ones."""
-    return {option: value for row in rows if row.matches(preset, cell) for option, value in row.overrides}
+    return {option: value for row in rows if row.matches(preset, cell) for option, value in row.overrides.items()}
 
 
 def _read(row: dict[str, str], configs: Path, place: str) -> PresetRow:
@@ -77,4 +67,5 @@ def _read(row: dict[str, str], configs: Path, place: str) -> PresetRow:
     options, values = words[::2], words[1::2]
     if len(options) != len(values) or not all(option.startswith("--") for option in options):
         raise ConfigurationError(f"{place}: overrides must be pairs of --option value, got {row['overrides']}")
-    return PresetRow(**{**row, "overrides": tuple(zip(options, values, strict=True))})  # type: ignore[arg-type]
+    pattern = {name: row[name] for name in PATTERN if row[name]}
+    return PresetRow(pattern, dict(zip(options, values, strict=True)), row["source"])

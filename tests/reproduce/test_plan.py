@@ -175,9 +175,7 @@ def test_the_papers_preset_has_one_setting_for_all_cells() -> None:
 
 
 def row(overrides: str, **names: str) -> PresetRow:
-    blank = dict.fromkeys(COLUMNS, "") | names
-    pairs = tuple(tuple(pair.split()) for pair in overrides.split(","))
-    return PresetRow(**{**blank, "overrides": pairs})  # type: ignore[arg-type]
+    return PresetRow(names, dict(pair.split() for pair in overrides.split(",")))
 
 
 def test_an_empty_field_matches_anything_and_lower_rows_win() -> None:

@@ -21,13 +21,7 @@ PANELS_IN_A_ROW = 5
 
 @dataclass(frozen=True)
 class Cost:
-    """Training time and accuracy of a run.
-
-    Args:
-        seconds: Training time.
-        accuracy: Average accuracy in percent.
-        group: Runs of one group share colour and marker.
-    """
+    """Training time and average accuracy in percent of a run; runs of one group share colour and marker."""
 
     seconds: float
     accuracy: float
