@@ -10,10 +10,10 @@ from ddn_lightning.runs.recorded_run import RecordedRun
 
 HEADER = ("group", "n", "seeds", "ACC ↑", "FM ↓", "against", "Δ ACC", "Δ FM", "CPU min", "cost")
 EXPLANATION = (
-    "ACC and FM in percent: mean ± standard deviation. Δ: difference to what it is compared with, paired by seed: mean "
-    "[95 % confidence interval by Student's t] (seeds in common). 'difference' only where the interval excludes 0 with "
-    "at least 3 seeds; intervals are not corrected for how many of them are read. Cost: processor time in the "
-    "baseline's on the same seeds, evaluation included: what a step costs in the baseline's steps."
+    "ACC and FM in percent: mean ± standard deviation. Δ: difference to the row in column 'against', paired by seed: "
+    "mean [95 % confidence interval by Student's t] (seeds in common). 'difference' only where the interval excludes 0 "
+    "with at least 3 seeds; intervals are not corrected for multiple comparisons. Cost: processor time divided by the "
+    "baseline's on the same seeds, evaluation included."
 )
 ESTIMATES = ("acc", "fm", "acc_difference", "fm_difference", "cpu_minutes", "cost")
 LATEX = {

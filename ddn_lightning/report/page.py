@@ -86,7 +86,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         groups=seeds_table(finished),
         paired=paired_table(comparison),
         paired_note=EXPLANATION,
-        repeated=comparison.left_out,
+        left_out=comparison.left_out,
         costs=costs,
         costs_problem=costs_problem,
         has_paper=has_paper(finished),

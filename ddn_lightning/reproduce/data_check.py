@@ -64,7 +64,7 @@ def _settings(options: tuple[str, ...]) -> str:
     try:
         data = parser.parse_args(list(options)).data
     except ArgumentError as error:
-        raise ConfigurationError(f"cannot tell which data {' '.join(options)} is: {error}") from error
+        raise ConfigurationError(f"cannot identify the data of {' '.join(options)}: {error}") from error
     arguments = {name: value for name, value in data.init_args.as_dict().items() if name not in LOADING_OPTIONS}
     return json.dumps([data.class_path, arguments])
 

@@ -74,7 +74,7 @@ def select(targets: Sequence[Target], wanted: Mapping[str, Sequence[str | int]])
 
     Args:
         targets: The cells.
-        wanted: Values by the keys of :data:`SELECTORS`; an empty sequence stands for all.
+        wanted: Values by the keys of :data:`SELECTORS`; an empty sequence selects all.
 
     Raises:
         ConfigurationError: If no cell has a wanted value, or if no cell is left.
@@ -170,7 +170,7 @@ def _data_root(settings: Mapping[str, Any], folder: Path | None) -> list[str]:
 
 def _load(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise ConfigurationError(f"expected the configuration file {path}, which is not there")
+        raise ConfigurationError(f"configuration file must exist, got {path}")
     return read_settings(path)
 
 

@@ -60,7 +60,7 @@ class PlanProgress:
             self._print(f"diverged: {event.run.folder.name}")
             self._print(f"    {event.message}\n    to run it again, delete {event.run.folder}")
         elif event.state == "stopping":
-            self._print(f"stopping {event.run.folder.name}, which saves where it is; Ctrl-C once more kills it")
+            self._print(f"stopping {event.run.folder.name}, which saves a checkpoint; Ctrl-C again kills it")
         elif not self.console.is_terminal:
             took = f" in {duration(event.seconds)}" if event.state == "finished" else ""
             self._print(f"{self.summary()}: {event.state} {event.run.folder.name}{took}")

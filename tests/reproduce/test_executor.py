@@ -88,8 +88,8 @@ def test_a_diverged_run_is_reported_and_not_restarted_until_its_folder_is_delete
     assert [states(events, run)[-1] for run in runs] == ["finished", "diverged", "finished"]
     again = execute(runs)
     assert [states(again, run) for run in runs] == [["found"], ["diverged"], ["found"]]
-    for (told,) in ([event for event in found if event.state == "diverged"] for found in (events, again)):
-        assert told.message == "loss became nan in task 2 at step 7 with lr 9: lower --model.lr"
+    for (event,) in ([one for one in found if one.state == "diverged"] for found in (events, again)):
+        assert event.message == "loss became nan in task 2 at step 7 with lr 9: lower --model.lr"
     assert starts(runs[1]) == ["new"]
     assert not can_resume(runs[1].folder)
     shutil.rmtree(runs[1].folder)
