@@ -1,1 +1,1 @@
-"""What a step costs on the machine at hand."""
+"""``ddn bench``: the cost of a training step on this machine."""

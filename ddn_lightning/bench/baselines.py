@@ -1,6 +1,6 @@
-"""What we are compared with: an unrolled gradient, a plain and a bare Lightning loop, torchvision image by image."""
+"""Baselines: the unrolled hypergradient, plain PyTorch and bare Lightning loops, torchvision image by image."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 from io import StringIO
@@ -34,14 +34,14 @@ UNROLLED = "unrolled"
 PLAIN, BARE, OURS = LOOPS = ("plain PyTorch", "bare Lightning", "ddn_lightning")
 WHOLE_BATCH, PER_IMAGE = "whole batch", "torchvision, image by image"
 LOG_EVERY = 50  # Lightning's default
-SLOWER = 2  # steps at the start of a loop that are not timed
+WARM_UP = 2  # steps at the start of a loop, which are not timed
 
 
 class UnrolledNet(DataDistillNet):
-    """Data-Distill-Net by a second-order graph: autograd unrolls the virtual step."""
+    """Data-Distill-Net with a second-order graph: autograd unrolls the virtual step."""
 
     def outer_loss(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
-        """The outer loss itself, at parameters that depend on the labels."""
+        """The outer loss at the virtual parameters, which are a function of the labels."""
         network = FrozenNetwork(method.network)
         leaves = {name: parameter.requires_grad_() for name, parameter in network.parameters.items()}
         loss = self.learned_inner_loss(inner, network(leaves, inner.images))
@@ -52,10 +52,10 @@ class UnrolledNet(DataDistillNet):
 
 
 class LookAheads:
-    """Updates of G, unrolled and by each mode of the hypergradient.
+    """Updates of G: unrolled, and in each mode of the hypergradient.
 
     Args:
-        workload: What they work on.
+        workload: Size of a step.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -70,11 +70,11 @@ class LookAheads:
         self.by_mode.update()
 
     def errors(self) -> dict[str, dict[str, float]]:
-        """How far each mode's gradient is from the unrolled one, on the same batches: relative error and cosine."""
+        """Relative error and cosine of each mode's gradient to the unrolled one, on the same batches."""
         method, distiller = self.unrolled.method, self.unrolled.method.distiller
         assert isinstance(distiller, UnrolledNet)
         current = method.augment(self.unrolled.batch)
-        self.unrolled.step()  # leaves the gradient of a step behind, which the mode of that name takes
+        self.unrolled.step()  # the mode ``step`` uses the gradient of the last training step
         inner, outer = distiller.inner_batch(method), distiller.outer_batch(method, current)
         assert inner is not None
         weights = list(distiller.generator_net.parameters())
@@ -95,37 +95,37 @@ class LookAheads:
 
 
 class StepTimes(Callback):
-    """Notes when each batch starts, on the first rank.
+    """Records the start time of each batch on rank 0.
 
     Args:
-        clock: Tells the time in seconds.
-        batches: How many there will be.
+        clock: Returns the time in seconds.
+        batches: Number of batches.
     """
 
     def __init__(self, clock: Clock, batches: int) -> None:
         self.clock = clock
         self.starts = torch.zeros(batches, dtype=torch.float64)
-        self.starts.share_memory_()  # type: ignore[no-untyped-call]  # what a forked process writes is seen here
-        self.noted = 0
+        self.starts.share_memory_()  # type: ignore[no-untyped-call]  # visible to the parent of a forked process
+        self.recorded = 0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Note the time."""
+        """Record the time."""
         if trainer.is_global_zero:
-            self.note()
+            self.record()
 
-    def note(self) -> None:
-        """Note the time."""
-        self.starts[self.noted] = self.clock()
-        self.noted += 1
+    def record(self) -> None:
+        """Record the time."""
+        self.starts[self.recorded] = self.clock()
+        self.recorded += 1
 
     def seconds(self, last: int) -> list[float]:
-        """How long each of the last steps took, with all that comes before the next."""
+        """Durations of the last steps, each up to the start of the next."""
         seconds: list[float] = self.starts.diff()[-last:].tolist()
         return seconds
 
 
 class ChannelMeans(Backbone):
-    """Next to no network, so that what remains is the loop."""
+    """A trivial network, to time the loop alone."""
 
     feature_dim = 3
 
@@ -135,10 +135,10 @@ class ChannelMeans(Backbone):
 
 
 class BareER(LightningModule):
-    """ER as short as Lightning lets it be: two batches that come ready, one backward pass, SGD.
+    """Minimal ER in Lightning: two prepared batches, one backward pass, SGD.
 
     Args:
-        network: From images to logits.
+        network: Maps images to logits.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -146,7 +146,7 @@ class BareER(LightningModule):
         self.network = network
 
     def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
-        """Cross-entropy on both."""
+        """Cross-entropy of both batches."""
         images, labels, old_images, old_labels = batch
         current = functional.cross_entropy(self.network(images), labels)
         return current + functional.cross_entropy(self.network(old_images), old_labels)
@@ -157,14 +157,14 @@ class BareER(LightningModule):
 
 
 def time_loops(workload: Workload, has_network: bool, steps: int, rounds: int, clock: Clock) -> dict[str, list[float]]:
-    """Seconds per step of three loops in turns: plain PyTorch, a bare Lightning loop, and ours with everything on.
+    """Seconds per step of three loops in turns: plain PyTorch, bare Lightning, and ours with all callbacks.
 
     Args:
-        workload: What they work on.
-        has_network: Whether with ResNet-18, or with next to no network.
+        workload: Size of a step.
+        has_network: Whether to use ResNet-18 or a trivial network.
         steps: Steps per loop and round.
-        rounds: How often.
-        clock: Tells the time in seconds.
+        rounds: Number of rounds.
+        clock: Returns the time in seconds.
     """
     loops = {PLAIN: _plain_loop, BARE: _bare_loop, OURS: _our_loop}
     seconds: dict[str, list[float]] = {name: [] for name in LOOPS}
@@ -176,62 +176,61 @@ def time_loops(workload: Workload, has_network: bool, steps: int, rounds: int, c
 
 
 def _plain_loop(workload: Workload, backbone: Backbone, steps: int, clock: Clock) -> list[float]:
-    watch = StepTimes(clock, SLOWER + steps)
+    times = StepTimes(clock, WARM_UP + steps)
     bare = _bare_er(workload, backbone).to(workload.device)
     optimizer = bare.configure_optimizers()
-    for batch in _ready_batches(workload, SLOWER + steps):
-        watch.note()
+    for batch in _prepared_batches(workload, WARM_UP + steps):
+        times.record()
         optimizer.zero_grad()
         loss = bare.training_step([tensor.to(workload.device) for tensor in batch], 0)
         loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
         optimizer.step()
-    return watch.seconds(last=steps)
+    return times.seconds(last=steps)
 
 
 def _bare_loop(workload: Workload, backbone: Backbone, steps: int, clock: Clock) -> list[float]:
-    watch = StepTimes(clock, SLOWER + steps)
-    batches: Any = list(_ready_batches(workload, SLOWER + steps))  # a list will do as a dataset
-    trainer = workload.trainer(callbacks=[watch], max_epochs=1)
+    times = StepTimes(clock, WARM_UP + steps)
+    batches: Any = _prepared_batches(workload, WARM_UP + steps)  # a list can serve as a dataset
+    trainer = workload.trainer(callbacks=[times], max_epochs=1)
     trainer.fit(_bare_er(workload, backbone), DataLoader(batches, batch_size=None))
-    return watch.seconds(last=steps)
+    return times.seconds(last=steps)
 
 
 def _our_loop(workload: Workload, backbone: Backbone, steps: int, clock: Clock) -> list[float]:
-    """With a progress bar, curves on disk, a reservoir, metrics and checkpoints; in the second task."""
-    watch = StepTimes(clock, 2 * (SLOWER + steps))
+    """With progress bar, curves on disk, reservoir, metrics and checkpoints; in the second task."""
+    times = StepTimes(clock, 2 * (WARM_UP + steps))
     with TemporaryDirectory() as folder, redirect_stdout(_Terminal()):
         trainer = workload.trainer(
-            callbacks=[watch, TaskProgressBar(), LastCheckpoint(Path(folder))],
+            callbacks=[times, TaskProgressBar(), LastCheckpoint(Path(folder))],
             logger=CurveLogger(folder, "loop", version=""),
             log_every_n_steps=min(LOG_EVERY, steps),
             enable_progress_bar=True,
             enable_checkpointing=True,
         )
-        trainer.fit(workload.method(ER, backbone=backbone), RandomImages(workload, SLOWER + steps))
-    return watch.seconds(last=steps)
+        trainer.fit(workload.method(ER, backbone=backbone), RandomImages(workload, WARM_UP + steps))
+    return times.seconds(last=steps)
 
 
 def _bare_er(workload: Workload, backbone: Backbone) -> BareER:
     return BareER(nn.Sequential(backbone, nn.Linear(backbone.feature_dim, workload.num_classes)))
 
 
-def _ready_batches(workload: Workload, number: int) -> Iterator[list[Tensor]]:
+def _prepared_batches(workload: Workload, number: int) -> list[list[Tensor]]:
     shape = (workload.batch, 3, workload.image_size, workload.image_size)
     images = [torch.randn(shape) for _ in range(2)]
     labels = [torch.randint(workload.num_classes, (workload.batch,)) for _ in range(2)]
-    for _ in range(number):
-        yield [images[0], labels[0], images[1], labels[1]]
+    return [[images[0], labels[0], images[1], labels[1]]] * number
 
 
 class _Terminal(StringIO):
-    """Something that the progress bar takes for a terminal."""
+    """The progress bar treats it as a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def augmentations(workload: Workload) -> dict[str, Callable[[], object]]:
-    """A batch with a crop and flip of each image's own, by us and by torchvision."""
+    """Random crops and flips of a batch, by us and by torchvision."""
     sequence = RandomImages(workload)
     images = workload.images(workload.batch)
     on_device = images.to(workload.device)

@@ -1,8 +1,8 @@
-"""What an action costs: its time in turns with others, the time of its parts, and memory at its peak.
+"""The cost of an action: its time, the time of its parts, and its peak memory.
 
-On a machine that does other work as well, times compare only if all actions take turns and processor time counts. So
-not by ``torch.utils.benchmark.Timer``, which times one statement after another and executes each three times as often
-to warm up, nor by ``torch.profiler``, which knows wall-clock time only and slows down what it watches.
+On a shared machine, times are comparable only if actions take turns and processor time is measured. Neither
+``torch.utils.benchmark.Timer`` (one statement after another, with three times as many warm-up runs) nor
+``torch.profiler`` (wall-clock time, with overhead) does that.
 """
 
 import ctypes
@@ -19,12 +19,12 @@ from torch import Tensor
 
 Clock = Callable[[], float]
 Timings = dict[str, list[float]]  # seconds of each round, by action
-REST = "rest"  # of the time, outside all parts
+REST = "rest"  # the time outside all parts
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def clock_of(device: torch.device) -> Clock:
-    """Processor time of this process on a CPU; elsewhere wall-clock time, once the device is done."""
+    """Processor time of this process on a CPU; on other devices wall-clock time after synchronization."""
     if device.type == "cpu":
         return time.process_time
 
@@ -38,12 +38,12 @@ def clock_of(device: torch.device) -> Clock:
 def time_in_turns(
     actions: Mapping[str, Callable[[], object]], rounds: int, clock: Clock, done: Callable[[], None] = lambda: None
 ) -> Timings:
-    """Time actions in rounds of one each, after a round that does not count.
+    """Time actions in rounds of one call each, after a warm-up round.
 
     Args:
-        actions: What to time.
-        rounds: How often.
-        clock: Tells the time in seconds.
+        actions: The actions by name.
+        rounds: Number of timed rounds.
+        clock: Returns the time in seconds.
         done: Called after each action, for a progress bar.
     """
     timings: Timings = {name: [] for name in actions}
@@ -58,13 +58,13 @@ def time_in_turns(
 
 @dataclass(frozen=True)
 class Part:
-    """A function that is a part of an action.
+    """A method that is part of an action.
 
     Args:
-        name: Of the part; several functions may belong to one.
-        owner: The object whose method it is.
+        name: Name of the part; several methods may share one.
+        owner: The object that has the method.
         function: Name of the method.
-        with_nested: Whether the parts that it calls belong to it.
+        with_nested: Whether the time of parts that it calls counts as its own.
     """
 
     name: str
@@ -74,14 +74,14 @@ class Part:
 
 
 class PartTimes:
-    """Adds up in :attr:`seconds` what an action spends in each of its parts, nested ones not counted twice.
+    """Sums up in :attr:`seconds` the time that an action spends in each of its parts, without counting any twice.
 
-    The action is the real one: its parts are wrapped while it is watched.
+    The parts are wrapped while the action is timed.
 
     Args:
-        action: What to watch.
+        action: The action.
         parts: Its parts.
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, action: Callable[[], object], parts: Sequence[Part], clock: Clock) -> None:
@@ -93,7 +93,7 @@ class PartTimes:
         self._since = 0.0
 
     def watch(self) -> None:
-        """Do it once, and add up the times of its parts."""
+        """Call the action once and add the times of its parts."""
         for part in self.parts:
             setattr(part.owner, part.function, self._timed(part, getattr(part.owner, part.function)))
         try:
@@ -101,7 +101,7 @@ class PartTimes:
                 self.action()
         finally:
             for part in self.parts:
-                delattr(part.owner, part.function)  # the wrapper, in front of the class's own
+                delattr(part.owner, part.function)  # the wrapper, which hides the method of the class
 
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -129,12 +129,12 @@ class PartTimes:
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Bytes at the peak of an action.
+    """Peak memory of an action in bytes.
 
     Args:
-        saved: What autograd holds for backward passes, each storage once.
-        allocated: By how much the memory in use grows: the device's or, on a CPU, the process's resident one. ``None``
-            where the system does not tell.
+        saved: Storages that autograd saves for backward passes.
+        allocated: Growth of the allocated memory of the device or, on a CPU, of the resident memory of the process;
+            ``None`` if the system does not report it.
     """
 
     saved: int
@@ -142,15 +142,15 @@ class PeakMemory:
 
 
 def peak_memory(action: Callable[[], object], device: torch.device) -> PeakMemory:
-    """Both peaks of an action, which is executed once."""
+    """The peak memory of an action, which is called once."""
     saved = _SavedStorages()
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: _SavedTensor(tensor.detach(), saved), _tensor_of):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: _SavedTensor(t.detach(), saved), lambda s: s.tensor):
         allocated = _allocated(action, device)
     return PeakMemory(saved.peak, allocated)
 
 
 class _SavedStorages:
-    """Bytes of the storages that graphs refer to."""
+    """Number of references to each saved storage, and the bytes of all."""
 
     def __init__(self) -> None:
         self.references: Counter[int] = Counter()
@@ -158,7 +158,7 @@ class _SavedStorages:
 
 
 class _SavedTensor:
-    """A saved tensor, which counts as long as a graph has it."""
+    """A saved tensor; counts until the graph releases it."""
 
     def __init__(self, tensor: Tensor, saved: _SavedStorages) -> None:
         self.tensor, self.saved = tensor, saved
@@ -173,10 +173,6 @@ class _SavedTensor:
         self.saved.now -= self.size if not self.saved.references[self.address] else 0
 
 
-def _tensor_of(saved: _SavedTensor) -> Tensor:
-    return saved.tensor
-
-
 def _allocated(action: Callable[[], object], device: torch.device) -> int | None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -188,8 +184,8 @@ def _allocated(action: Callable[[], object], device: torch.device) -> int | None
         return None
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
-        trim(0)  # give back what earlier actions have left
-    CLEAR.write_text("5")  # forget the peak so far
+        trim(0)  # release the memory that earlier actions freed
+    CLEAR.write_text("5")  # reset the peak
     before = _resident("VmRSS")
     action()
     return _resident("VmHWM") - before

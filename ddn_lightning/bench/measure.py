@@ -1,4 +1,4 @@
-"""All that ``ddn bench`` measures, as plain numbers."""
+"""The measurements of ``ddn bench``, as plain numbers."""
 
 import os
 import platform
@@ -23,15 +23,15 @@ from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.replay_method import ReplayMethod
 
 Report = dict[str, Any]
-Section = Callable[[str, int], Callable[[], None]]  # announces so many actions; what it returns is called after each
+Section = Callable[[str, int], Callable[[], None]]  # gets a name and a number of actions; returns a callback for each
 
 UNIT, WITH_DDN = "ER", "ER + DDN"
 LOOP_STEPS, EMPTY_LOOP_STEPS, LOOP_ROUNDS = 4, 100, 2
-MORE_ROUNDS = 10  # of what takes microseconds, for each of the others
+MORE_ROUNDS = 10  # factor for actions that take microseconds
 MEMORY_SIZES = (200, 50_000)
 LIBRARIES, COMMAND = "import torch, lightning", "ddn --help"
 STARTS = {LIBRARIES: ["-c", LIBRARIES], COMMAND: ["-m", "ddn_lightning", "--help"]}
-START_ROUNDS = 1  # a start takes seconds, and hardly varies
+START_ROUNDS = 1  # each takes seconds and hardly varies
 AXES = {"buffer_size": (200, 5_000, 50_000), "num_classes": (10, 100, 200), "batch": (16, 32, 64)}
 RANKS, RANK_STEPS, RANK_STEPS_TIMED = (1, 2), 6, 4
 
@@ -48,14 +48,14 @@ def measure(
     with_growth: bool = False,
     section: Section = without_progress,
 ) -> Report:
-    """Measure everything, on a CPU by one thread.
+    """Measure everything, on a CPU with one thread.
 
     Args:
-        methods: Whose steps; ER, the unit, is always among them.
-        workload: What the steps work on.
-        rounds: How often each is timed.
-        with_growth: Whether to see what grows with what.
-        section: Shows the progress.
+        methods: Methods to measure, besides ER, which is the unit.
+        workload: Size of a step.
+        rounds: Number of timed rounds.
+        with_growth: Whether to measure how costs grow with the workload.
+        section: Reports the progress.
     """
     with _one_thread(workload.device):
         report: Report = {
@@ -74,7 +74,7 @@ def measure(
 
 
 def _steps(methods: Sequence[type[ReplayMethod]], workload: Workload, rounds: int, section: Section) -> Report:
-    """Steps, updates of G and parts of a step, all within the same rounds."""
+    """Steps, updates of G and parts of a step, timed in the same rounds."""
     clock = clock_of(workload.device)
     prepared, look_aheads = _prepare(methods, workload, section), LookAheads(workload)
     parts = {name: PartTimes(prepared[name].step, prepared[name].parts, clock) for name in (UNIT, WITH_DDN)}
@@ -148,7 +148,7 @@ def _input(workload: Workload, rounds: int, er_ms: float, section: Section) -> R
 
 
 def _add_and_draw(workload: Workload, buffer_size: int) -> Callable[[], object]:
-    """A batch offered to a full reservoir and one drawn from its old tasks."""
+    """Offers a batch to a full reservoir and draws one from its old tasks."""
     memory = ReservoirBuffer(buffer_size)
     memory.add(workload.samples(buffer_size, task=0))
     batch = workload.samples(workload.batch, task=1)
@@ -161,7 +161,7 @@ def _add_and_draw(workload: Workload, buffer_size: int) -> Callable[[], object]:
 
 
 def _start_ups(section: Section) -> dict[str, float]:
-    """Processor time of a Python that only imports what everything is built on, and of our command's help."""
+    """Processor time to import torch and Lightning, and to show the help of ``ddn``."""
 
     def start(arguments: list[str]) -> None:
         command = [sys.executable, *arguments]
@@ -177,43 +177,43 @@ def _start_ups(section: Section) -> dict[str, float]:
 
 
 def _growth(workload: Workload, rounds: int, section: Section) -> list[Report]:
-    """How the cost of a step grows with the memory, the classes, the batch and, on a CPU, the number of devices."""
+    """Cost of a step by memory size, number of classes, batch size and, on a CPU, number of devices."""
     ranks = RANKS if workload.device.type == "cpu" else ()
     done = section("growth", 2 * (rounds + 1) * sum(map(len, AXES.values())) + 2 * len(ranks))
-    grown = []
+    report = []
     for axis, values in AXES.items():
         actions = {}
         for value in values:
-            size = replace(workload, **{axis: value})  # type: ignore[arg-type]  # all of them are integers
+            size = replace(workload, **{axis: value})  # type: ignore[arg-type]  # all are integers
             actions[f"er {value}"] = PreparedMethod(ER, size).step
             actions[f"ddn {value}"] = PreparedMethod(ER, size, DataDistillNet()).step
         timings = time_in_turns(actions, rounds, clock_of(workload.device), done)
-        grown += [_grown(axis, value, timings[f"er {value}"], timings[f"ddn {value}"]) for value in values]
+        report += [_growth_row(axis, value, timings[f"er {value}"], timings[f"ddn {value}"]) for value in values]
     for number in ranks:
         timings = {}
         for name, distiller in (("er", None), ("ddn", DataDistillNet())):
             timings[name] = _time_ranks(workload.method(ER, distiller), workload, number)
             done()
-        grown.append(_grown("devices", number, timings["er"], timings["ddn"]))
-    return grown
+        report.append(_growth_row("devices", number, timings["er"], timings["ddn"]))
+    return report
 
 
-def _grown(axis: str, value: int, er: list[float], ddn: list[float]) -> Report:
+def _growth_row(axis: str, value: int, er: list[float], ddn: list[float]) -> Report:
     return {"axis": axis, "value": value, "er_ms": 1e3 * min(er), "ddn_ms": 1e3 * min(ddn)}
 
 
 def _time_ranks(method: ReplayMethod, workload: Workload, ranks: int) -> list[float]:
-    """Seconds per step, in the second task, of the first of several processes that share each batch."""
-    watch = StepTimes(clock_of(workload.device), 2 * RANK_STEPS)
+    """Seconds per step of rank 0 in the second task, with each batch split between ranks."""
+    times = StepTimes(clock_of(workload.device), 2 * RANK_STEPS)
     strategy = "auto" if ranks == 1 else "ddp_fork"
-    trainer = workload.trainer(callbacks=[watch], devices=ranks, strategy=strategy)
+    trainer = workload.trainer(callbacks=[times], devices=ranks, strategy=strategy)
     trainer.fit(method, RandomImages(workload, RANK_STEPS))
-    return watch.seconds(last=RANK_STEPS_TIMED)
+    return times.seconds(last=RANK_STEPS_TIMED)
 
 
 @contextmanager
 def _one_thread(device: torch.device) -> Iterator[None]:
-    """On a CPU the time of a process is that of all its threads, which wait for each other."""
+    """Use one thread on a CPU, where processor time includes threads that wait."""
     before = torch.get_num_threads()
     if device.type == "cpu":
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""A method in the middle of a sequence of random images, whose steps can be taken one by one."""
+"""A method in the second task of a random sequence, ready for single training steps."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,16 +22,16 @@ PARTS = ("augment", "draw", "forward", "backward and step", "meta-update", "inse
 
 @dataclass(frozen=True)
 class Workload:
-    """What a step works on.
+    """The size of a training step.
 
     Args:
         width: Channels of ResNet-18's first stage.
-        batch: Incoming images per step, and as many of each draw from memory.
+        batch: Incoming images per step, and images of each draw from memory.
         image_size: Height and width of the images.
         num_classes: Classes of the sequence, in two tasks.
         buffer_size: Images in memory.
-        device: Where to compute.
-        precision: As the Trainer takes it.
+        device: Device to compute on.
+        precision: Precision of the Trainer.
     """
 
     width: int = 20
@@ -43,7 +43,7 @@ class Workload:
     precision: str = "32-true"
 
     def images(self, number: int) -> Tensor:
-        """Random images as they come from a dataset, on the host."""
+        """Random images as in a dataset, on the CPU."""
         return torch.randint(256, (number, 3, self.image_size, self.image_size), dtype=torch.uint8)
 
     def samples(self, number: int, task: int) -> Samples:
@@ -63,7 +63,7 @@ class Workload:
         return method_class(backbone, self.num_classes, self.buffer_size, self.batch, distiller=distiller)
 
     def trainer(self, **kwargs: Any) -> Trainer:
-        """A Trainer for one device that leaves nothing behind."""
+        """A Trainer for one device that writes no files."""
         index = self.device.index
         devices = [index] if index is not None and self.device.type != "cpu" else 1
         quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
@@ -90,9 +90,9 @@ class RandomImages(TaskSequence):
         self.steps = steps
 
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
-        """As many as there are batches for; for testing one of each class."""
+        """Images for ``steps`` batches per task; for testing one of each class."""
         number = 2 * self.steps * self.workload.batch if train else self.num_classes
-        labels = torch.arange(number) * self.num_classes // number  # both tasks have equally many
+        labels = torch.arange(number) * self.num_classes // number  # equally many per task
         return self.workload.images(number), labels
 
 
@@ -100,8 +100,8 @@ class PreparedMethod:
     """A method in its second task, with a full memory.
 
     Args:
-        method_class: Which method.
-        workload: What its steps work on.
+        method_class: Class of the method.
+        workload: Size of its steps.
         distiller: Source of soft labels, if any.
     """
 
@@ -111,10 +111,10 @@ class PreparedMethod:
         seed_everything(0, verbose=False)
         self.method = workload.method(method_class, distiller)
         if isinstance(self.method, PixelDistillation):
-            self.method.distillation_steps = 1  # at a task's end, which is no part of a step
+            self.method.distillation_steps = 1  # at task ends, which are not timed
         self.trainer = workload.trainer()
         self.trainer.fit(self.method, RandomImages(workload))
-        self.method.to(workload.device).train()  # Lightning leaves it on the host
+        self.method.to(workload.device).train()  # Lightning moves it back to the CPU
         self.trainer.strategy.optimizers = self.method.configure_optimizers()
         self.batch = workload.samples(workload.batch, task=1)
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
@@ -125,7 +125,7 @@ class PreparedMethod:
             memory.add(replace(batch, logits=memory[torch.zeros(len(batch), dtype=torch.long)].logits))
 
     def step(self) -> None:
-        """Train on a batch and offer it to the memory."""
+        """Train on the batch and offer it to the memory."""
         with self.trainer.precision_plugin.train_step_context():
             outputs = self.method.training_step(self.batch, 0)
         self.insert(outputs)
@@ -136,13 +136,13 @@ class PreparedMethod:
             self.sampling.on_train_batch_end(self.trainer, self.method, outputs, self.batch, 0)
 
     def update(self) -> None:
-        """The distiller's part of a step."""
+        """Update the distiller."""
         assert self.method.distiller is not None
         self.method.distiller.update(self.method, self.method.augment(self.batch))
 
     @property
     def parts(self) -> list[Part]:
-        """What a step consists of. A distiller's own draws and passes belong to its update."""
+        """The parts of a step; a distiller's own draws and passes belong to its update."""
         method, distiller = self.method, self.method.distiller
         update = [] if distiller is None else [Part("meta-update", distiller, "update", with_nested=True)]
         return [

@@ -9,8 +9,7 @@ from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.cli.report_command import read_runs
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
-from ddn_lightning.report.compared import compared
-from ddn_lightning.report.compared_tables import as_csv, as_latex, as_markdown
+from ddn_lightning.report.group_comparison import as_csv, as_latex, as_markdown, compare_groups
 from ddn_lightning.report.seed_group import STATISTICS
 
 DESCRIPTION = """Compare groups of runs: differences to a baseline, paired by seed, with 95 % confidence intervals and
@@ -29,7 +28,7 @@ def compare(arguments: Sequence[str]) -> int:
         if Path(settings.figure).suffix.lower() not in FIGURE_FORMATS:
             raise ConfigurationError(f"figure must be a file that ends in .png or .svg, got {settings.figure}")
     statistics = STATISTICS if settings.statistics == "both" else (settings.statistics,)
-    comparison = compared(read_runs([Path(run) for run in settings.runs]), settings.baseline, statistics)
+    comparison = compare_groups(read_runs([Path(run) for run in settings.runs]), settings.baseline, statistics)
     if not comparison.rows:
         reasons = "; ".join(comparison.left_out) or "none has them recorded"
         raise ConfigurationError(f"run must be finished and have {settings.statistics} statistics, but {reasons}")

@@ -15,11 +15,11 @@ from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
-from ddn_lightning.reproduce.plan import TABLES, Options, Run, Selection, plan, table
+from ddn_lightning.reproduce.plan import SELECTORS, TABLES, Options, Run, plan, select, table
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
@@ -38,8 +38,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code: 1 if a run failed or diverged, 128 plus the signal if interrupted."""
     own, extra = _split(arguments)
     settings = _parser().parse_args(own)
-    selection = Selection(*(settings[name] or () for name in ("methods", "datasets", "buffers", "plugins")))
-    targets = selection.of(table(settings.table))
+    targets = select(table(settings.table), {name: settings[name] or () for name in SELECTORS})
     options = Options(
         configs=Path(settings.configs),
         runs=Path(settings.runs),
@@ -61,7 +60,7 @@ def reproduce(arguments: Sequence[str]) -> int:
         return code
     name = _format(settings)
     diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
-    report = FORMATS[name](compare(targets, _results(runs), diverged))
+    report = FORMATS[name](compare_with_paper(targets, _results(runs), diverged))
     if name == "markdown":  # the table states its source
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
     write_output(settings.output or STANDARD_OUTPUT, report)

@@ -1,1 +1,1 @@
-"""Results as tables, with the paper's numbers beside ours."""
+"""Results as tables, figures and an HTML page, beside the paper's numbers."""

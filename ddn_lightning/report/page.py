@@ -1,4 +1,4 @@
-"""One page that shows any number of runs: HTML that needs nothing else."""
+"""The self-contained HTML page of any number of runs."""
 
 import base64
 import hashlib
@@ -11,18 +11,17 @@ from importlib.metadata import version
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ddn_lightning.report.compared import compared
-from ddn_lightning.report.compared_tables import EXPLANATION
-from ddn_lightning.report.figures.comparison_figures import comparing_pictures
+from ddn_lightning.report.figures.comparison_figures import comparison_pictures
 from ddn_lightning.report.figures.pareto import pareto_pictures
 from ddn_lightning.report.figures.run_figures import Picture, pictures_of
 from ddn_lightning.report.figures.style import INK, as_svg
-from ddn_lightning.report.page_tables import compared_table, has_paper, results_table, seeds_table, settings_tables
+from ddn_lightning.report.group_comparison import EXPLANATION, compare_groups
+from ddn_lightning.report.page_tables import has_paper, paired_table, results_table, seeds_table, settings_tables
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun
 
-MOST_DETAILED = 12  # runs that are all on the page with their own figures
-FEW_DETAILED = 5  # of more runs, so many are: a page of hundreds is there to compare them, within seconds
-WIDE = 9.0  # inches, from which on a figure is not shrunk to a phone's width but scrolled
+MOST_DETAILED = 12  # up to this number, every run has its own figures on the page
+FEW_DETAILED = 5  # beyond it, only the first few have, so that a page of hundreds takes seconds
+WIDE = 9.0  # inches; a phone scrolls wider figures instead of shrinking them
 PIXELS_PER_INCH = 96  # of CSS
 FIGURE_STYLE = (
     "<style>svg{color:#1b1b1b}@media screen and (prefers-color-scheme:dark){svg{color:#e9ebee}}</style>"  # as page.css
@@ -31,16 +30,7 @@ FIGURE_STYLE = (
 
 @dataclass(frozen=True)
 class PagePicture:
-    """A figure on the page.
-
-    Args:
-        title: What it shows.
-        description: The gist of its numbers, for who does not see it.
-        address: The figure itself, as a data address.
-        width: Its width in CSS pixels.
-        height: Its height in CSS pixels.
-        is_wide: Whether a phone should scroll it.
-    """
+    """A figure as a data URL, its size in CSS pixels, and whether a phone should scroll it."""
 
     title: str
     description: str
@@ -52,16 +42,7 @@ class PagePicture:
 
 @dataclass(frozen=True)
 class RunDetails:
-    """What the page tells about one run.
-
-    Args:
-        name: Its name.
-        anchor: Where it is on the page.
-        headline: Its result in a line.
-        command: What repeats it.
-        notes: What is wrong with it, or left out.
-        pictures: Its figures.
-    """
+    """The section about one run: its result in one line, the command that repeats it, notes and figures."""
 
     name: str
     anchor: str
@@ -75,42 +56,41 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
     """The whole page.
 
     Args:
-        runs: The runs, each with a name of its own.
+        runs: The runs, each with a unique name.
         made_by: The command that makes the page.
     """
     finished = [run for run in runs if run.is_finished]
-    broken = [run for run in runs if not run.is_finished or run.problems]
     described = [run for run in runs if run.results is not None]
     detailed = len(described) if len(described) <= MOST_DETAILED else FEW_DETAILED
     anchors = {run.name: f"run-{number}" for number, run in enumerate(described, start=1)}
     environment = Environment(
         loader=PackageLoader("ddn_lightning.report", "page_parts"),
-        autoescape=True,  # names come from folders, and values from files that anybody may have written
+        autoescape=True,  # names of folders and values in files are not trusted
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    comparing, comparing_problem = _compared(finished)
-    comparison = compared(finished)
-    costs, costs_problem = _drawn(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
-    style, script = (_part(environment, name) for name in ("page.css", "page.js"))
-    (name,) = [run.name for run in runs] if len(runs) == 1 else [f"{len(runs)} runs"]
+    comparing, comparing_problem = _draw_comparison(finished)
+    comparison = compare_groups(finished)
+    costs, costs_problem = _draw(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
+    style, script = (_source(environment, name) for name in ("page.css", "page.js"))
+    name = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     text: str = environment.get_template("page.html").render(
         title=f"{name}: report of ddn_lightning",
         summary=_summary(runs, finished),
-        style=Markup(style),  # noqa: S704  # ours, not the user's
+        style=Markup(style),  # noqa: S704  # from this package
         script=Markup(script),  # noqa: S704
         style_hash=_hash(style),
         script_hash=_hash(script),
         runs=results_table(finished, anchors),
         groups=seeds_table(finished),
-        paired=compared_table(comparison),
+        paired=paired_table(comparison),
         paired_note=EXPLANATION,
-        repeated=comparison.left_out,
+        left_out=comparison.left_out,
         costs=costs,
         costs_problem=costs_problem,
         has_paper=has_paper(finished),
-        broken=broken,
+        broken=[run for run in runs if not run.is_finished or run.problems],
         comparing=comparing,
         comparing_problem=comparing_problem,
         details=[_details(run, anchors[run.name], n < detailed) for n, run in enumerate(described)],
@@ -123,14 +103,14 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
 
 
 def rerun_command(run: RecordedRun) -> str:
-    """What repeats a run, under another name."""
+    """The command that repeats a run under another name."""
     config, name = str(run.folder / CONFIG_FILE), f"{run.config.get('name') or run.folder.name}-again"
     return shlex.join(["ddn", "fit", "-c", config, "--name", name])
 
 
 def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> str:
-    compared = [run for run in finished if run.results and run.results.method != "Joint"] or finished  # a bound
-    best = max(compared, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
+    ranked = [run for run in finished if run.results and run.results.method != "Joint"] or finished  # an upper bound
+    best = max(ranked, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
     counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     diverged = sum(run.results is not None and run.results.divergence is not None for run in runs)
     counted += f" ({diverged} diverged)" if diverged else ""
@@ -139,46 +119,45 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
     whole = f"{best.results.title} on {best.results.dataset}: ACC {best.results.acc:.2f} %"
     if len(finished) == 1:
         return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
-    told = f"{counted}, {len(finished)} of them finished."
+    counted += f", {len(finished)} of them finished."
     is_one_dataset = len({run.results.dataset for run in finished if run.results}) == 1
-    return f"{told} Highest: {best.name}, {whole}." if is_one_dataset else told  # else there is no best
+    return f"{counted} Highest: {best.name}, {whole}." if is_one_dataset else counted
 
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
     assert run.results is not None
-    acc = "unknown" if run.results.acc is None else f"{run.results.acc:.2f} %"
-    pictures, problem = _drawn(lambda: pictures_of(run)) if with_figures else ([], "")
+    pictures, problem = _draw(lambda: pictures_of(run)) if with_figures else ([], "")
     notes = [*run.problems, *([problem] if problem else [])]
     if not with_figures:
         notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
-    headline = f"{run.results.title} on {run.results.dataset}, ACC {acc}"
-    if run.results.divergence is not None:
-        headline = f"{run.results.title} on {run.results.dataset}, diverged"
+    outcome = "ACC unknown" if run.results.acc is None else f"ACC {run.results.acc:.2f} %"
+    outcome = outcome if run.results.divergence is None else "diverged"
+    headline = f"{run.results.title} on {run.results.dataset}, {outcome}"
     if not run.is_finished:
         headline += f" after {run.results.tasks_finished} of {len(run.results.matrix)} tasks"
     return RunDetails(run.name, anchor, headline, rerun_command(run), notes, pictures)
 
 
-def _compared(runs: Sequence[RecordedRun]) -> tuple[list[PagePicture], str]:
-    """The figures of all runs together; if one of them prevents that, of those that nothing is wrong with."""
-    pictures, problem = _drawn(lambda: comparing_pictures(runs))
+def _draw_comparison(runs: Sequence[RecordedRun]) -> tuple[list[PagePicture], str]:
+    """The figures of all runs together; if that fails, of the runs without problems."""
+    pictures, problem = _draw(lambda: comparison_pictures(runs))
     intact = [run for run in runs if not run.problems]
     if problem and len(intact) < len(runs):
-        pictures, problem = _drawn(lambda: comparing_pictures(intact))
+        pictures, problem = _draw(lambda: comparison_pictures(intact))
         problem = problem or "of the runs that nothing is wrong with"
     return pictures, problem
 
 
-def _drawn(draw: Callable[[], list[Picture]]) -> tuple[list[PagePicture], str]:
-    """The figures, or none and why: files that fit each other badly must not take the page with them."""
+def _draw(draw: Callable[[], list[Picture]]) -> tuple[list[PagePicture], str]:
+    """The figures, or none and the reason: inconsistent files must not prevent the page."""
     try:
         return [_on_page(picture) for picture in draw()], ""
-    except Exception as error:  # there is no end to what numbers can be
+    except Exception as error:  # damaged numbers can raise almost anything
         return [], f"the figures could not be drawn ({type(error).__name__}: {error})"
 
 
 def _on_page(picture: Picture) -> PagePicture:
-    """A figure as an image: isolated from the page, and in its colours."""
+    """A figure as an image, isolated from the page but in its colours."""
     drawing = as_svg(picture.figure).replace(INK, "currentColor")
     drawing = re.sub(r"(<svg\b[^>]*>)", lambda found: found[1] + FIGURE_STYLE, drawing, count=1)
     width, height = (round(PIXELS_PER_INCH * length) for length in picture.figure.get_size_inches())
@@ -187,7 +166,7 @@ def _on_page(picture: Picture) -> PagePicture:
     return PagePicture(picture.title, picture.description, address, width, height, is_wide)
 
 
-def _part(environment: Environment, name: str) -> str:
+def _source(environment: Environment, name: str) -> str:
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 

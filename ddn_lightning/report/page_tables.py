@@ -4,22 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddn_lightning.report.compared import Compared
-from ddn_lightning.report.compared_tables import HEADER, NOTHING, cells
-from ddn_lightning.report.groups import Difference, by_seed, differences, what_differs
+from ddn_lightning.report.group_comparison import HEADER, GroupComparison, cells
 from ddn_lightning.report.paper import paper_target
-from ddn_lightning.report.statistic import Statistic, statistic
+from ddn_lightning.report.seed_group import by_seed, differences, varied_settings
+from ddn_lightning.report.statistic import Estimate, estimate
+from ddn_lightning.report.tables import NOTHING, duration
 from ddn_lightning.runs.recorded_run import RecordedRun
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column.
-
-    Args:
-        title: Its heading.
-        is_number: Whether it is sorted by number.
-    """
+    """The heading of a column, and whether it is sorted by number."""
 
     title: str
     is_number: bool = False
@@ -27,34 +22,32 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell.
+    """The text of a cell, its sort key, and the identifier of the element it links to."""
 
-    Args:
-        text: What it shows; empty where nothing is known.
-        key: What it is sorted by; empty where nothing is known.
-        link: Identifier that it leads to, if any.
-    """
-
-    text: str
+    text: str = ""
     key: str = ""
     link: str = ""
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table.
+    """A table; the page does not show one without rows."""
 
-    Args:
-        columns: Its columns.
-        rows: Its rows.
-    """
+    columns: Sequence[Column] = ()
+    rows: Sequence[Sequence[TableCell]] = ()
 
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[TableCell]]
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of several runs: those that differ, with a column per run, and those that all share."""
+
+    title: str
+    different: PageTable
+    same: PageTable
 
 
 def has_paper(runs: Sequence[RecordedRun]) -> bool:
-    """Whether the paper has a number for any of these runs."""
+    """Whether the paper has numbers for any of these runs."""
     return any(paper_target(run) is not None for run in runs)
 
 
@@ -63,53 +56,48 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
 
     Args:
         runs: The runs.
-        anchors: Identifiers of what the page tells about each, by name.
+        anchors: Identifier of the section about each run, by name.
     """
     with_paper = has_paper(runs)
-    columns = [Column("Run"), *_measures(with_paper), Column("AAA", True), Column("Method"), Column("Plug-in")]
+    columns = [Column("Run"), *_measure_columns(with_paper), Column("AAA", True), Column("Method"), Column("Plug-in")]
     columns += [Column("Data"), Column("Memory", True), Column("Seed", True), Column("Time", True)]
     rows = []
     for run in runs:
         assert run.results is not None
-        results, target = run.results, paper_target(run)
-        paper = (None, None) if target is None else (target.acc, target.fm)
-        cells = [TableCell(run.name, run.name, anchors.get(run.name, ""))]
-        for ours, theirs in zip((results.acc, results.fm), paper, strict=True):
-            cells += [_number(ours), *(_beside(ours, theirs) if with_paper else [])]
-        cells += [_number(results.aaa), _text(results.method), _text(results.plugin or ""), _text(results.dataset)]
-        cells += [_number(results.buffer_size, 0), _number(results.seed, 0), _duration(results.seconds)]
-        rows.append(cells)
+        results = run.results
+        row = [TableCell(run.name, run.name, anchors.get(run.name, ""))]
+        row += _beside_paper(run, [_number(results.acc), _number(results.fm)], with_paper)
+        row += [_number(results.aaa), _text(results.method), _text(results.plugin or ""), _text(results.dataset)]
+        row += [_number(results.buffer_size, ".0f"), _number(results.seed, ".0f"), _duration(results.seconds)]
+        rows.append(row)
     return PageTable(columns, rows)
 
 
 def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
-    """One row for each group of runs that differ in their seed only, if there is a group of at least two."""
+    """One row per group of runs that differ only in their seed, if any group has at least two."""
     groups = by_seed(runs)
     if all(len(group) == 1 for group in groups):
-        return PageTable([], [])
+        return PageTable()
     with_paper = has_paper(runs)
-    columns = [Column("Method"), *_measures(with_paper), Column("Data"), Column("Memory", True)]
+    columns = [Column("Method"), *_measure_columns(with_paper), Column("Data"), Column("Memory", True)]
     columns += [Column("What differs"), Column("Runs")]
+    varied = varied_settings(group[0] for group in groups)
     rows = []
-    for group, options in zip(groups, what_differs([group[0] for group in groups]), strict=True):
+    for number, group in enumerate(groups):
         first = group[0].results
         assert first is not None
-        target = paper_target(group[0])
-        paper = (None, None) if target is None else (target.acc, target.fm)
-        cells = [_text(first.title)]
-        for name, theirs in zip(("acc", "fm"), paper, strict=True):
-            ours = statistic(getattr(run.results, name) for run in group)
-            mean = None if ours is None else ours.mean
-            cells += [_statistic(ours), *(_beside(mean, theirs) if with_paper else [])]
-        cells += [_text(first.dataset), _number(first.buffer_size, 0), _text(options)]
-        rows.append([*cells, _text(", ".join(run.name for run in group))])
+        measures = [_mean(estimate(getattr(run.results, name) for run in group)) for name in ("acc", "fm")]
+        options = ", ".join(one.describe(number) for one in varied if one.values[number])
+        row = [_text(first.title), *_beside_paper(group[0], measures, with_paper), _text(first.dataset)]
+        row += [_number(first.buffer_size, ".0f"), _text(options), _text(", ".join(run.name for run in group))]
+        rows.append(row)
     return PageTable(columns, rows)
 
 
-def compared_table(comparison: Compared) -> PageTable:
+def paired_table(comparison: GroupComparison) -> PageTable:
     """The rows of ``ddn compare``, if any two groups share a seed."""
     if not comparison.has_pairs:
-        return PageTable([], [])
+        return PageTable()
     rows = []
     for row in comparison.rows:
         numbers = [row.acc, row.fm, row.acc_difference, row.fm_difference, row.cpu_minutes, row.cost]
@@ -121,53 +109,27 @@ def compared_table(comparison: Compared) -> PageTable:
     return PageTable([Column(title[0].upper() + title[1:], title not in words) for title in HEADER], rows)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of several runs: those that differ, and those that do not.
-
-    Args:
-        title: What they are.
-        caption: What stands above those that differ.
-        is_compared: Whether there are several runs.
-        different: A column per run.
-        same: One value for all.
-    """
-
-    title: str
-    caption: str
-    is_compared: bool
-    different: PageTable
-    same: PageTable
-
-
 def settings_tables(runs: Sequence[RecordedRun]) -> list[Settings]:
-    """The configurations as a difference, the versions, and the timing."""
+    """Configuration, versions and timing of the runs."""
     parts: dict[str, list[Mapping[str, Any]]] = {
         "Configuration": [run.config for run in runs],
         "Versions": [{} if run.results is None else run.results.versions for run in runs],
         "Timing": [_timing(run) for run in runs],
     }
-    return [_settings(title, [run.name for run in runs], values) for title, values in parts.items()]
+    columns = [Column("Setting"), *(Column(run.name) for run in runs)]
+    tables = []
+    for title, values in parts.items():
+        found = differences(values)
+        different = [_setting_row(one.key, one.values) for one in found if not one.is_same]
+        same = [_setting_row(one.key, one.values[:1]) for one in found if one.is_same]
+        tables.append(
+            Settings(title, PageTable(columns, different), PageTable([Column("Setting"), Column("Value")], same))
+        )
+    return tables
 
 
-def _settings(title: str, names: Sequence[str], values: Sequence[Mapping[str, Any]]) -> Settings:
-    found = differences(values)
-    is_compared = len(names) > 1
-    different = [one for one in found if not one.is_same]
-    same = [one for one in found if one.is_same]
-    columns = [Column("Setting"), *(Column(name) for name in names)]
-    return Settings(
-        title,
-        f"{title}: what differs between the runs",
-        is_compared,
-        PageTable(columns, [_row(one) for one in different]),
-        PageTable([Column("Setting"), Column("Value")], [_row(Difference(one.key, one.values[:1])) for one in same]),
-    )
-
-
-def _row(difference: Difference) -> list[TableCell]:
-    key = difference.key.replace(".init_args", "")
-    return [_text(key), *(_text(value) for value in difference.values)]
+def _setting_row(key: str, values: Sequence[str]) -> list[TableCell]:
+    return [_text(key.replace(".init_args", "")), *map(_text, values)]
 
 
 def _timing(run: RecordedRun) -> dict[str, str]:
@@ -177,43 +139,34 @@ def _timing(run: RecordedRun) -> dict[str, str]:
     return {"training time": _duration(seconds).text, "steps": str(steps or ""), "per step": per_step}
 
 
-def _measures(with_paper: bool) -> list[Column]:
-    beside = [Column("paper", True), Column("Δ", True)] if with_paper else []
-    return [Column("ACC", True), *beside, Column("FM", True), *beside]
+def _measure_columns(with_paper: bool) -> list[Column]:
+    titles = ("ACC", "paper", "Δ", "FM", "paper", "Δ") if with_paper else ("ACC", "FM")
+    return [Column(title, True) for title in titles]
 
 
-def _beside(ours: float | None, theirs: float | None) -> list[TableCell]:
-    if theirs is None:
-        return [TableCell(""), TableCell("")]
-    difference = None if ours is None else ours - theirs
-    return [_number(theirs), TableCell("") if difference is None else TableCell(f"{difference:+.2f}", str(difference))]
+def _beside_paper(run: RecordedRun, measures: Sequence[TableCell], with_paper: bool) -> list[TableCell]:
+    """ACC and FM, each followed by the paper's number and the difference if ``with_paper``."""
+    if not with_paper:
+        return list(measures)
+    target = paper_target(run)
+    row = []
+    for ours, theirs in zip(measures, (None, None) if target is None else (target.acc, target.fm), strict=True):
+        difference = float(ours.key) - theirs if ours.key and theirs is not None else None
+        row += [ours, _number(theirs), _number(difference, "+.2f")]
+    return row
 
 
 def _text(text: str) -> TableCell:
     return TableCell(text, text)
 
 
-def _number(value: float | None, digits: int = 2) -> TableCell:
-    return TableCell("") if value is None else TableCell(f"{value:.{digits}f}", str(value))
+def _number(value: float | None, form: str = ".2f") -> TableCell:
+    return TableCell() if value is None else TableCell(format(value, form), str(value))
 
 
-def _statistic(value: Statistic | None) -> TableCell:
-    return TableCell("") if value is None else TableCell(str(value), str(value.mean))
+def _mean(value: Estimate | None) -> TableCell:
+    return TableCell() if value is None else TableCell(str(value), str(value.mean))
 
 
 def _duration(seconds: float | None) -> TableCell:
-    """A time to read.
-
-    >>> _duration(75.0).text, _duration(4000.0).text, _duration(3.21).text
-    ('1 min 15 s', '1 h 6 min', '3.2 s')
-    """
-    if seconds is None:
-        return TableCell("")
-    whole = round(seconds)
-    if seconds < 60:
-        text = f"{seconds:.1f} s"
-    elif whole < 3600:
-        text = f"{whole // 60} min {whole % 60} s"
-    else:
-        text = f"{whole // 3600} h {whole % 3600 // 60} min"
-    return TableCell(text, str(seconds))
+    return TableCell() if seconds is None else TableCell(duration(seconds), str(seconds))

@@ -1,7 +1,7 @@
-"""The paper's numbers, and which of them a run can be held against."""
+"""The paper's numbers, and the ones that a run is compared with."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,7 +13,7 @@ from ddn_lightning.runs.recorded_run import RecordedRun
 PAPER_TABLES = ("table1", "table2", "table3", "table4", "per_task")
 SETTINGS = {1: "online", 50: "offline"}  # by epochs per task
 NUM_TASKS = {"cifar10": 5, "cifar100": 10, "tiny_imagenet": 10}
-AS_IN_THE_PAPER = {"alpha": 1.0, "beta": 0.9}  # DDN's weights in all tables
+PAPER_WEIGHTS = {"alpha": 1.0, "beta": 0.9}  # of DDN, in all tables
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Cell:
         buffer_size: Samples that the memory holds; 0 for a method without memory.
         method: Method.
         plugin: Plug-in, or ``none``.
-        variant: Arguments of the plug-in by which cells of one table differ, such as ``alpha=0.5 beta=0.9``.
+        variant: Arguments of the plug-in that distinguish cells of one table, such as ``alpha=0.5 beta=0.9``.
     """
 
     setting: str
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Target:
-    """A cell and the paper's numbers for it, in percent, where it has any.
+    """A cell and the paper's numbers for it, in percent, if any.
 
     Args:
         cell: The cell.
@@ -54,36 +54,24 @@ class Target:
     per_task: tuple[float, ...] = ()
 
 
-def paper_table(name: str) -> list[Target]:
+@cache
+def paper_table(name: str) -> tuple[Target, ...]:
     """The cells of one of :data:`PAPER_TABLES`, in the paper's order.
 
     >>> paper_table("table4")[1]
     Target(cell=Cell(setting='online', data='cifar10', buffer_size=100, method='er', plugin='none', variant=''), \
 acc=28.08, fm=61.3, per_task=())
     """
-    return list(_targets(name))
+    file_name = "paper_per_task.csv" if name == "per_task" else "paper_results.csv"
+    with (files("ddn_lightning.report") / file_name).open(encoding="utf-8") as file:
+        return tuple(_target(row) for row in csv.DictReader(file) if row.get("table", name) == name)
 
 
 @cache
 def paper_targets() -> Mapping[Cell, Target]:
-    """The paper's numbers for each cell that it has any for; the first table's, where several have the cell."""
-    found: dict[Cell, Target] = {}
-    for name in PAPER_TABLES:
-        for target in _targets(name):
-            found.setdefault(target.cell, target)
-    return MappingProxyType(found)
-
-
-@cache
-def _targets(name: str) -> tuple[Target, ...]:
-    if name == "per_task":
-        return tuple(_target(row) for row in _rows("paper_per_task.csv"))
-    return tuple(_target(row) for row in _rows("paper_results.csv") if row["table"] == name)
-
-
-def _rows(file_name: str) -> Iterator[dict[str, str]]:
-    with (files("ddn_lightning.report") / file_name).open(encoding="utf-8") as file:
-        yield from csv.DictReader(file)
+    """The paper's numbers by cell; if several tables have a cell, those of the first."""
+    targets = {target.cell: target for name in reversed(PAPER_TABLES) for target in paper_table(name)}
+    return MappingProxyType(targets)
 
 
 def _target(row: dict[str, str]) -> Target:
@@ -95,7 +83,7 @@ def _target(row: dict[str, str]) -> Target:
 def paper_target(run: RecordedRun) -> Target | None:
     """The paper's numbers for the same setting, data, memory, method and plug-in, if it has any.
 
-    The network and the learning rates may differ: they are told by the configuration.
+    The network and the learning rates may differ.
     """
     cell = _cell(run)
     return None if cell is None else paper_targets().get(cell)
@@ -108,11 +96,11 @@ def _cell(run: RecordedRun) -> Cell | None:
     if results is None or setting is None or NUM_TASKS.get(results.dataset) != len(results.matrix):
         return None
     model = {key.removeprefix("model.init_args."): value for key, value in run.config.items()}
-    if model.get("old_memory_weight", 0) or model.get("replay_weight", 1) != 1:  # our own controls
+    if model.get("old_memory_weight", 0) or model.get("replay_weight", 1) != 1:  # a control, not in the paper
         return None
     method, plugin = method_key(results.method), plugin_key(results.plugin)
     options = {key.removeprefix("distiller.init_args."): value for key, value in model.items()}
-    if plugin == "ddn" and any(options.get(name, value) != value for name, value in AS_IN_THE_PAPER.items()):
+    if plugin == "ddn" and any(options.get(name, value) != value for name, value in PAPER_WEIGHTS.items()):
         return None
     variant = f"epsilon={options.get('epsilon')}" if plugin == "label_smoothing" else ""
     return Cell(setting, results.dataset, results.buffer_size, method, plugin, variant)

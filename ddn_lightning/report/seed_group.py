@@ -1,9 +1,9 @@
-"""Runs of one configuration with several seeds, what each is compared with, and how to call it."""
+"""Runs of one configuration with several seeds: their names, and the baseline of each group."""
 
 import inspect
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -11,14 +11,6 @@ from typing import Any, Literal
 from ddn_lightning import methods
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import method_key, plugin_key, title_of
-from ddn_lightning.report.groups import (
-    COLUMN_KEYS,
-    COMPARED_PREFIXES,
-    DISPLAY_KEYS,
-    IDENTITY_KEYS,
-    Difference,
-    differences,
-)
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 
@@ -26,32 +18,80 @@ Statistics = Literal["running", "calibrated"]
 STATISTICS: tuple[Statistics, ...] = ("running", "calibrated")
 MODEL = "model.init_args."
 TEST_BED = ("data.", f"{MODEL}backbone", "trainer.", "forgetting.over", "forgetting.reference")
-CONTROLS = {
-    "old_memory_weight": 0,
-    "replay_steps": 1,
-    "replay_weight": 1,
-    "running_statistics": "all",
-}  # of a plain run
+CONTROLS = {"old_memory_weight": 0, "replay_steps": 1, "replay_weight": 1, "running_statistics": "all"}  # when off
+# settings that do not change a result
+IGNORED_KEYS = (
+    *("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only"),
+    *("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps"),
+)
+COMPARED_PREFIXES = (MODEL, "data.init_args.", "forgetting.")
+COLUMN_KEYS = (f"{MODEL}buffer_size", f"{MODEL}distiller", f"{MODEL}distiller.class_path")  # have columns of their own
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting and its value in each of several runs, as text; empty where a run does not have it."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all runs agree."""
+        return len(set(self.values)) == 1
+
+    def describe(self, run: int) -> str:
+        """The last part of the key with the value in one run, such as ``lr 0.1``."""
+        return f"{self.key.rpartition('.')[2]} {self.values[run]}"
+
+
+def differences(settings: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """All settings of several runs, side by side.
+
+    >>> differences([{"lr": 0.1, "seed": 1}, {"lr": 0.1}])
+    [Difference(key='lr', values=('0.1', '0.1')), Difference(key='seed', values=('1', ''))]
+    """
+    keys = dict.fromkeys(key for one in settings for key in one)
+    return [Difference(key, tuple(_as_text(one[key]) if key in one else "" for one in settings)) for key in keys]
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def varied_settings(runs: Iterable[RecordedRun]) -> list[Difference]:
+    """The settings to which at least two runs give different values; not those with columns of their own."""
+    settings = [
+        {k: v for k, v in run.config.items() if k.startswith(COMPARED_PREFIXES) and k not in COLUMN_KEYS}
+        for run in runs
+    ]
+    return [one for one in differences(settings) if len({value for value in one.values if value}) > 1]
+
+
+def by_seed(runs: Iterable[RecordedRun], ignored: Sequence[str] = ()) -> list[list[RecordedRun]]:
+    """Groups of runs that differ only in their seed, in settings that do not change a result, and in ``ignored``."""
+    groups: dict[str, list[RecordedRun]] = {}
+    for run in runs:
+        settings = {key: value for key, value in run.config.items() if key not in (*IGNORED_KEYS, *ignored)}
+        title = "" if run.results is None else run.results.title
+        groups.setdefault(json.dumps([title, settings], sort_keys=True, default=str), []).append(run)
+    return list(groups.values())
 
 
 @dataclass(frozen=True, eq=False)
 class SeedGroup:
-    """Finished runs that differ in their seed only, one for each seed.
-
-    Args:
-        runs: The runs by seed.
-    """
+    """Finished runs that differ only in their seed, by seed."""
 
     runs: Mapping[int, RecordedRun]
 
     @property
     def first(self) -> RecordedRun:
-        """Any of the runs, for what they have in common."""
+        """One of the runs, for the settings that all share."""
         return next(iter(self.runs.values()))
 
     @property
     def results(self) -> Results:
-        """Its results."""
+        """The results of that run."""
         assert self.first.results is not None
         return self.first.results
 
@@ -62,26 +102,25 @@ class SeedGroup:
 
     @cached_property
     def test_bed(self) -> str:
-        """What groups must have in common to be compared."""
-        ignored = (*IDENTITY_KEYS, *DISPLAY_KEYS)
-        settings = {k: v for k, v in self.first.config.items() if k.startswith(TEST_BED) and k not in ignored}
+        """Data, network, memory and training settings, as JSON: groups are comparable if these are equal."""
+        settings = {k: v for k, v in self.first.config.items() if k.startswith(TEST_BED) and k not in IGNORED_KEYS}
         known = {key: value for key, value in settings.items() if value is not None}
         sizes = [self.results.dataset, self.results.buffer_size, len(self.results.matrix)]
         return json.dumps([sizes, known], sort_keys=True, default=str)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a method alone: no plug-in, and none of the controls."""
+        """Whether it is the method alone: no plug-in, all controls off."""
         options = self.first.config
         is_control = any(options.get(MODEL + name, value) != value for name, value in CONTROLS.items())
         return self.results.plugin is None and not is_control
 
     @cached_property
-    def unusual(self) -> int:
-        """How many of the method's options are not its class's defaults."""
+    def num_changed_options(self) -> int:
+        """How many arguments of the method differ from the defaults of its class."""
         defaults = _defaults(self.results.method)
         options = {key.removeprefix(MODEL): value for key, value in self.first.config.items() if key.startswith(MODEL)}
-        return sum(name in defaults and _plain(value) != _plain(defaults[name]) for name, value in options.items())
+        return sum(name in defaults and value != defaults[name] for name, value in options.items())
 
     def values(self, name: Literal["acc", "fm"], statistics: Statistics) -> dict[int, float | None]:
         """A measure by seed, with these BatchNorm statistics."""
@@ -96,7 +135,7 @@ class SeedGroup:
 def _measure(results: Results | None, name: Literal["acc", "fm"], statistics: Statistics) -> float | None:
     if results is None:
         return None
-    is_calibrated = results.statistics == "memory"  # and nothing else was evaluated
+    is_calibrated = results.statistics == "memory"  # evaluated with calibrated statistics only
     if (statistics == "calibrated") == is_calibrated:
         return results.acc if name == "acc" else results.fm
     if is_calibrated:
@@ -105,29 +144,23 @@ def _measure(results: Results | None, name: Literal["acc", "fm"], statistics: St
 
 
 def _defaults(method: str) -> dict[str, Any]:
-    """What a method's arguments are if nobody says otherwise; nothing is known of a user's own."""
+    """Default arguments of a method of this package, as YAML reads them; empty for a user's own class."""
     found = getattr(methods, method, None)
     if not isinstance(found, type):
         return {}
-    constructors = [vars(one)["__init__"] for one in reversed(found.mro()) if "__init__" in vars(one)]
-    arguments = [one for constructor in constructors for one in inspect.signature(constructor).parameters.values()]
-    return {one.name: one.default for one in arguments if one.default is not inspect.Parameter.empty}
+    constructors = [vars(base)["__init__"] for base in reversed(found.mro()) if "__init__" in vars(base)]
+    arguments = [arg for constructor in constructors for arg in inspect.signature(constructor).parameters.values()]
+    defaults = {arg.name: arg.default for arg in arguments if arg.default is not inspect.Parameter.empty}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
 
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
-
-
-Baselines = Mapping[SeedGroup, SeedGroup | None]
-
-
-def baselines_of(groups: Sequence[SeedGroup], wanted: str | None = None) -> Baselines:
-    """What each group is compared with, on the same test bed; a baseline is its own.
+def baselines_of(groups: Sequence[SeedGroup], wanted: str | None = None) -> dict[SeedGroup, SeedGroup | None]:
+    """The baseline of each group, on the same test bed; a baseline is its own.
 
     Args:
         groups: The groups.
-        wanted: Name of the baseline: as :func:`names_of` calls it, of its method, or of one of its runs. By
-            default each method is compared with its plain form: alone, with its default options as far as possible.
+        wanted: Name of the baseline: from :func:`names_of`, of its method, or of one of its runs. By default the
+            baseline is the method alone, with as many default options as possible.
 
     Raises:
         ConfigurationError: If no group has that name.
@@ -137,7 +170,7 @@ def baselines_of(groups: Sequence[SeedGroup], wanted: str | None = None) -> Base
     else:
         labels = names_of(groups)
         candidates = [group for group in groups if labels[group].casefold() == wanted.casefold()]
-        candidates = candidates or [group for group in groups if _is_called(group, wanted)]
+        candidates = candidates or [group for group in groups if _is_named(group, wanted)]
         if not candidates and groups:
             known = "; ".join(labels.values())
             raise ConfigurationError(f"baseline must be the name of a run, or one of: {known}; got {wanted}")
@@ -148,15 +181,15 @@ def baselines_of(groups: Sequence[SeedGroup], wanted: str | None = None) -> Base
 
 
 def _rank(group: SeedGroup) -> tuple[bool, bool, int, int]:
-    """The plainest first; what was evaluated with calibrated statistics alone is no reference for the others."""
-    return not group.is_plain, group.results.statistics == "memory", group.unusual, -len(group.runs)
+    """Sort key: the plainest first, and last those evaluated with calibrated statistics only."""
+    return not group.is_plain, group.results.statistics == "memory", group.num_changed_options, -len(group.runs)
 
 
 def _key(group: SeedGroup, wanted: str | None) -> tuple[str, str]:
     return group.test_bed, group.results.method if wanted is None else ""
 
 
-def _is_called(group: SeedGroup, wanted: str) -> bool:
+def _is_named(group: SeedGroup, wanted: str) -> bool:
     results = group.results
     names = [group.title, results.title, *(run.name for run in group.runs.values())]
     if results.plugin is None:
@@ -165,35 +198,21 @@ def _is_called(group: SeedGroup, wanted: str) -> bool:
 
 
 def names_of(groups: Sequence[SeedGroup]) -> dict[SeedGroup, str]:
-    """A name for each group: the method, and the settings that are not those of its plain form."""
+    """A name for each group: the method, its test bed where these vary, and settings that differ from its baseline."""
     baselines = baselines_of(groups)
-    settings = [
-        {
-            key: value
-            for key, value in group.first.config.items()
-            if key.startswith(COMPARED_PREFIXES) and key not in COLUMN_KEYS
-        }
-        for group in groups
-    ]
-    varied = [one for one in differences(settings) if len({value for value in one.values if value}) > 1]
+    varied = varied_settings(group.first for group in groups)
     sizes = {(group.results.dataset, group.results.buffer_size) for group in groups}
-    places = {group: number for number, group in enumerate(groups)}
+    index = {group: number for number, group in enumerate(groups)}
     names = {}
-    for group, number in places.items():
+    for group, number in index.items():
         baseline = baselines[group]
-        told = _told(varied, number, None if baseline is None else places[baseline])
-        where = f"{group.results.dataset}, memory {group.results.buffer_size}: " if len(sizes) > 1 else ""
-        names[group] = where + ", ".join([group.title, *told])
+        settings = [
+            one.describe(number)
+            for one in varied
+            if one.values[number]
+            and (baseline is None or one.key.startswith(TEST_BED) or one.values[number] != one.values[index[baseline]])
+        ]
+        prefix = f"{group.results.dataset}, memory {group.results.buffer_size}: " if len(sizes) > 1 else ""
+        names[group] = prefix + ", ".join([group.title, *settings])
     counts = Counter(names.values())
     return {group: f"{name} ({group.first.name})" if counts[name] > 1 else name for group, name in names.items()}
-
-
-def _told(varied: Sequence[Difference], number: int, baseline: int | None) -> list[str]:
-    """The settings to name a group by: those of its test bed, and those in which it is not plain."""
-    chosen = [
-        one
-        for one in varied
-        if one.values[number]
-        and (baseline is None or one.key.startswith(TEST_BED) or one.values[number] != one.values[baseline])
-    ]
-    return [f"{one.key.rpartition('.')[2]} {one.values[number]}" for one in chosen]

@@ -1,1 +1,1 @@
-"""``ddn reproduce``: the runs behind a table, and the table that comes out of them."""
+"""``ddn reproduce``: plan and execute the runs behind a table."""

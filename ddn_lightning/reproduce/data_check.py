@@ -1,4 +1,4 @@
-"""Whether the finished runs of a plan were trained on the data that is given now, wherever that was then."""
+"""Check that the finished runs of a plan were trained on the current data, even if it has moved."""
 
 import inspect
 import json
@@ -16,14 +16,17 @@ from ddn_lightning.notes import note
 from ddn_lightning.reproduce.plan import Run, data_options
 from ddn_lightning.runs.results import RESULTS_FILE, read_result
 
-IRRELEVANT = inspect.signature(TaskSequence).parameters.keys() - {"num_tasks"}  # how data is served, not which it is
+LOADING_OPTIONS = inspect.signature(TaskSequence).parameters.keys() - {"num_tasks"}  # do not change the data itself
 
 
 def check_data(runs: Sequence[Run]) -> None:
-    """Refuse to take the results of one dataset for those of another.
+    """Raise if a finished run was trained on other data.
 
-    Runs that were stopped need no check here: they make their own when they go on. The data is loaded once for each
-    dataset with a finished run; where it is not there any more, its runs are taken as they are.
+    Stopped runs check their data themselves when they resume. Each dataset with a finished run is loaded once; if it is
+    no longer available, its runs are accepted unchecked.
+
+    Raises:
+        ConfigurationError: If the data of a finished run differs from the current data.
     """
     finished: dict[str, list[tuple[Run, DataRecord]]] = {}
     unknown = 0
@@ -38,9 +41,9 @@ def check_data(runs: Sequence[Run]) -> None:
     if unknown:
         note(f"{unknown} of the runs found, of version 0.1, do not say which data they were trained on")
     for settings, known in finished.items():
-        given = _record_of(settings)
+        current = _current_record(settings)
         for run, record in known:
-            difference = given and record.difference(given, f"the finished run {run.folder}")
+            difference = current and record.difference(current, f"the finished run {run.folder}")
             if difference is not None:
                 raise ConfigurationError(f"{difference}; choose another folder by --runs, or delete that run")
 
@@ -55,18 +58,18 @@ def _recorded(folder: Path) -> DataRecord | None:
 
 @cache
 def _settings(options: tuple[str, ...]) -> str:
-    """The class of a dataset and the arguments that decide what is in it, as JSON."""
+    """The class of a dataset and the arguments that determine its samples, as JSON."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(TaskSequence, "data", fail_untyped=False)
     try:
         data = parser.parse_args(list(options)).data
     except ArgumentError as error:
-        raise ConfigurationError(f"cannot tell which data {' '.join(options)} is: {error}") from error
-    arguments = {name: value for name, value in data.init_args.as_dict().items() if name not in IRRELEVANT}
+        raise ConfigurationError(f"cannot identify the data of {' '.join(options)}: {error}") from error
+    arguments = {name: value for name, value in data.init_args.as_dict().items() if name not in LOADING_OPTIONS}
     return json.dumps([data.class_path, arguments])
 
 
-def _record_of(settings: str) -> DataRecord | None:
+def _current_record(settings: str) -> DataRecord | None:
     class_path, arguments = json.loads(settings)
     module, _, name = class_path.rpartition(".")
     try:

@@ -1,4 +1,4 @@
-"""Runs of a plan as processes of their own, several at a time; what is finished is skipped, what was killed goes on."""
+"""Executes the runs of a plan as processes: skips finished runs and resumes killed ones."""
 
 import os
 import shlex
@@ -20,21 +20,21 @@ from ddn_lightning.runs.results import read_divergence, read_result
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 PROGRAM = (sys.executable, "-m", "ddn_lightning")
-QUIET = ("--trainer.enable_progress_bar", "false")  # nobody watches, and the log would be full of it
+QUIET = ("--trainer.enable_progress_bar", "false")  # it would fill the log
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 120.0  # to end the current batch and save it
+GRACE_SECONDS = 120.0  # to finish the current batch and save a checkpoint
 
 
 @dataclass(frozen=True)
 class Event:
-    """What has become of a run.
+    """A change of state of a run.
 
     Args:
         run: The run.
-        state: ``found`` if it was finished before, ``elsewhere`` if another plan executes it, ``stopping`` if it is
-            told to save and end, ``diverged`` if its loss is not finite, now or before: it would be again.
-        seconds: How long it took this time.
-        message: The last line of its log, if it failed; where and how it diverged.
+        state: ``found`` if it was finished before, ``elsewhere`` if another plan executes it, ``stopping`` if it was
+            asked to save and exit, ``diverged`` if its loss is not finite, now or in an earlier attempt.
+        seconds: Duration of this attempt.
+        message: The error of a failed run; where and how a run diverged.
     """
 
     run: Run
@@ -44,12 +44,12 @@ class Event:
 
 
 class Executor(Protocol):
-    """Whatever can execute the runs of a plan."""
+    """Executes the runs of a plan."""
 
     jobs: int
 
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool]) -> Iterator[Event]:
-        """Execute all runs and tell what becomes of them."""
+        """Execute all runs and yield their events."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class _Job:
 class ProcessExecutor:
     """Executes runs on this machine.
 
-    Each run holds a lock on its log for as long as any of its processes lives, even if this one has been killed. So
-    plans that share runs can be executed at the same time: one executes the run, the others wait for its result.
+    A run locks its log while any of its processes lives, even if this one is killed. Plans that share runs can
+    therefore be executed at the same time: one executes the run, the others wait for its result.
 
     Args:
-        jobs: Runs at a time.
-        devices: GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, which the jobs take turns on; empty for the CPU.
-        program: What to call with the arguments of ``ddn``.
+        jobs: Number of parallel runs.
+        devices: GPUs for the jobs, as in ``CUDA_VISIBLE_DEVICES``, assigned in turn; empty for the CPU.
+        program: Program to call with the arguments of ``ddn``.
     """
 
     def __init__(self, jobs: int = 1, devices: Sequence[str] = (), program: Sequence[str] = PROGRAM) -> None:
@@ -78,11 +78,11 @@ class ProcessExecutor:
         self.program = tuple(program)
 
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """Execute all runs and tell what becomes of them.
+        """Execute all runs and yield their events.
 
         Args:
             runs: The runs.
-            is_stopped: Asked several times a second; once it is true, all processes are told to save and end.
+            is_stopped: Polled several times a second; once true, all processes are asked to save and exit.
         """
         waiting = deque(runs)
         active: dict[int, _Job] = {}
@@ -101,17 +101,18 @@ class ProcessExecutor:
             _stop([job.process for job in active.values()])
 
     def _fill(self, slot: int, waiting: deque[Run], active: dict[int, _Job]) -> Iterator[Event]:
-        """Start the first run that can be started, passing over those that are finished or run elsewhere."""
+        """Start the first run that is neither finished nor executed elsewhere."""
         for _ in range(len(waiting)):
             run = waiting.popleft()
             if (event := ended_before(run)) is not None:
                 yield event
                 continue
-            with open_log(run) as log:
+            run.folder.parent.mkdir(parents=True, exist_ok=True)
+            with log_of(run).open("ab") as log:
                 if not lock_open(log.fileno()):
                     waiting.append(run)
                     yield Event(run, "elsewhere")
-                elif (event := ended_before(run)) is not None:  # by now
+                elif (event := ended_before(run)) is not None:  # in the meantime
                     yield event
                 else:
                     active[slot] = self._start(run, slot, log)
@@ -121,7 +122,7 @@ class ProcessExecutor:
     def _start(self, run: Run, slot: int, log: BinaryIO) -> _Job:
         is_resumed = can_resume(run.folder)
         if not is_resumed and run.folder.is_dir():
-            shutil.rmtree(run.folder)  # what a run leaves that was killed before its first checkpoint
+            shutil.rmtree(run.folder)  # of a run that was killed before its first checkpoint
         arguments = run.command(is_resumed)
         log.write(f"$ ddn {shlex.join(arguments)}\n".encode())
         log.flush()
@@ -131,7 +132,7 @@ class ProcessExecutor:
             stdout=log,
             stderr=subprocess.STDOUT,
             env=self._environment(slot),
-            start_new_session=True,  # Ctrl-C goes to this process alone, which then tells the others in its own way
+            start_new_session=True,  # Ctrl-C reaches this process only, which then stops the others
         )
         return _Job(run, process, time.monotonic())
 
@@ -139,24 +140,18 @@ class ProcessExecutor:
         environment = dict(os.environ)
         if self.devices:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices[slot % len(self.devices)]
-        # without this each job takes all cores, and all of them wait for each other
+        # by default each job would use all cores
         environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.jobs)))
         return environment
 
 
 def log_of(run: Run) -> Path:
-    """The log of a run: beside its folder, which may vanish with a run that fails at its start."""
+    """The log of a run: beside its folder, which a run that fails early removes."""
     return run.folder.with_name(f"{run.folder.name}.log")
 
 
-def open_log(run: Run) -> BinaryIO:
-    """The log of a run, to be continued."""
-    run.folder.parent.mkdir(parents=True, exist_ok=True)
-    return log_of(run).open("ab")
-
-
 def ended_before(run: Run) -> Event | None:
-    """What has become of a run that needs not be started: it is finished, or has diverged."""
+    """The event of a run that finished or diverged earlier, or ``None`` if it must be started."""
     if read_result(run.folder) is not None:
         return Event(run, "found")
     reason = read_divergence(run.folder)
@@ -164,7 +159,7 @@ def ended_before(run: Run) -> Event | None:
 
 
 def can_resume(folder: Path) -> bool:
-    """Whether the run in a folder was stopped, and has a checkpoint to go on from."""
+    """Whether a run was stopped and has a checkpoint to resume from."""
     is_ended = read_result(folder) is not None or read_divergence(folder) is not None
     return not is_ended and (folder / CHECKPOINTS / LAST).is_file()
 
@@ -176,12 +171,12 @@ def _outcome(job: _Job) -> Event:
     if (reason := read_divergence(job.run.folder)) is not None:
         return Event(job.run, "diverged", seconds, reason)
     lines = log_of(job.run).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]  # a tip may follow
+    errors = [line for line in lines if line.startswith("error: ")]  # a tip may follow the error
     return Event(job.run, "failed", seconds, (errors or lines)[-1])
 
 
 def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
-    """Ask processes to end, and end those that do not; at once when interrupted again."""
+    """Ask processes to exit, and kill those that do not in time; at once on a second interrupt."""
     for process in processes:
         _signal(process, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
@@ -195,6 +190,6 @@ def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
 
 
 def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    """Signal a run's whole session: with several devices it has several processes."""
+    """Signal all processes of a run."""
     if process.poll() is None:
         os.killpg(process.pid, number)

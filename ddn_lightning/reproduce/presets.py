@@ -1,8 +1,8 @@
-"""``configs/tuned.csv``: which options a preset sets for which cells."""
+"""``configs/tuned.csv``: the options that a preset sets for each cell."""
 
 import csv
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,39 +10,29 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell
 
 FILE_NAME = "tuned.csv"
-COLUMNS = ["preset", "setting", "data", "buffer", "method", "plugin", "overrides", "source"]
+PATTERN = ["preset", "setting", "data", "buffer", "method", "plugin"]
+COLUMNS = [*PATTERN, "overrides", "source"]
 AXES = ("setting", "data", "method", "plugin")
 
 
 @dataclass(frozen=True)
 class PresetRow:
-    """One row. An empty name matches anything.
+    """One row.
 
     Args:
-        preset: Name of the preset.
-        setting: Name of a setting.
-        data: Name of a dataset.
-        buffer: Size of the memory.
-        method: Name of a method.
-        plugin: Name of a plug-in, or ``none``.
+        pattern: The preset, setting, data, buffer, method and plugin it applies to; absent ones match any cell.
         overrides: Options of ``ddn fit`` and their values.
         source: Where the values come from.
     """
 
-    preset: str
-    setting: str
-    data: str
-    buffer: str
-    method: str
-    plugin: str
-    overrides: tuple[tuple[str, str], ...]
-    source: str
+    pattern: Mapping[str, str]
+    overrides: Mapping[str, str]
+    source: str = ""
 
     def matches(self, preset: str, cell: Cell) -> bool:
-        """Whether the row speaks of this cell."""
-        stated = (self.preset, self.setting, self.data, self.buffer, self.method, self.plugin)
-        found = (preset, cell.setting, cell.data, str(cell.buffer_size), cell.method, cell.plugin)
-        return all(name in ("", value) for name, value in zip(stated, found, strict=True))
+        """Whether the row applies to this cell."""
+        values = {**vars(cell), "preset": preset, "buffer": str(cell.buffer_size)}
+        return all(values[name] == value for name, value in self.pattern.items())
 
 
 def read_presets(configs: Path) -> list[PresetRow]:
@@ -60,8 +50,8 @@ def read_presets(configs: Path) -> list[PresetRow]:
 
 
 def overrides_for(rows: Sequence[PresetRow], preset: str, cell: Cell) -> dict[str, str]:
-    """The options of all rows that match, from top to bottom: where two set the same one, the lower row wins."""
-    return {option: value for row in rows if row.matches(preset, cell) for option, value in row.overrides}
+    """The options of all matching rows; lower rows override upper ones."""
+    return {option: value for row in rows if row.matches(preset, cell) for option, value in row.overrides.items()}
 
 
 def _read(row: dict[str, str], configs: Path, place: str) -> PresetRow:
@@ -77,4 +67,5 @@ def _read(row: dict[str, str], configs: Path, place: str) -> PresetRow:
     options, values = words[::2], words[1::2]
     if len(options) != len(values) or not all(option.startswith("--") for option in options):
         raise ConfigurationError(f"{place}: overrides must be pairs of --option value, got {row['overrides']}")
-    return PresetRow(**{**row, "overrides": tuple(zip(options, values, strict=True))})  # type: ignore[arg-type]
+    pattern = {name: row[name] for name in PATTERN if row[name]}
+    return PresetRow(pattern, dict(zip(options, values, strict=True)), row["source"])

@@ -1,4 +1,4 @@
-"""What is done, what runs and how long it will take: a live table on a terminal, plain lines elsewhere."""
+"""Progress of a plan: a live table on a terminal, plain lines elsewhere."""
 
 import time
 from collections import Counter
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.tables import duration
 from ddn_lightning.reproduce.executor import Event, log_of
 from ddn_lightning.reproduce.plan import Run
 
@@ -20,12 +21,12 @@ ENDED = (*GOOD, *BAD)
 
 
 class PlanProgress:
-    """Shows the progress of a plan on the standard error stream, so that the result can be piped.
+    """Shows the progress of a plan on standard error, so that the result can be piped.
 
     Args:
         runs: All runs of the plan.
-        jobs: Runs at a time.
-        console: Where to show it.
+        jobs: Number of parallel runs.
+        console: Console to write to.
     """
 
     def __init__(self, runs: Sequence[Run], jobs: int, console: Console | None = None) -> None:
@@ -47,37 +48,33 @@ class PlanProgress:
         self._live.stop()
 
     def show(self, event: Event) -> None:
-        """Take note of what has become of a run."""
-        if event == self.events.get(event.run):  # still elsewhere
+        """Record and show an event of a run."""
+        if event == self.events.get(event.run):  # another plan is still executing it
             return
         self.events[event.run] = event
         self._started[event.run] = time.monotonic()
         if event.state == "failed":
-            self._print(f"failed after {_duration(event.seconds)}: {event.run.folder.name}")
+            self._print(f"failed after {duration(event.seconds)}: {event.run.folder.name}")
             self._print(f"    {event.message}\n    {log_of(event.run)}")
         elif event.state == "diverged":
             self._print(f"diverged: {event.run.folder.name}")
             self._print(f"    {event.message}\n    to run it again, delete {event.run.folder}")
         elif event.state == "stopping":
-            self._print(f"stopping {event.run.folder.name}, which saves where it is; Ctrl-C once more kills it")
+            self._print(f"stopping {event.run.folder.name}, which saves a checkpoint; Ctrl-C again kills it")
         elif not self.console.is_terminal:
-            took = f" in {_duration(event.seconds)}" if event.state == "finished" else ""
+            took = f" in {duration(event.seconds)}" if event.state == "finished" else ""
             self._print(f"{self.summary()}: {event.state} {event.run.folder.name}{took}")
 
     def summary(self) -> str:
-        """The whole plan in a line."""
-        ended = self._count(*ENDED)
-        parts = [f"{ended} of {self._planned.total()} runs done"]
-        if failed := self._count("failed"):
-            parts.append(f"{failed} of them failed")
-        if diverged := self._count("diverged"):
-            parts.append(f"{diverged} of them diverged")
+        """The state of the whole plan in one line."""
+        parts = [f"{self._count(*ENDED)} of {self._planned.total()} runs done"]
+        parts += [f"{number} of them {state}" for state in BAD if (number := self._count(state))]
         if (seconds := self.seconds_left()) is not None:
-            parts.append(f"about {_duration(seconds)} left")
+            parts.append(f"about {duration(seconds)} left")
         return ", ".join(parts)
 
     def seconds_left(self) -> float | None:
-        """An estimate from the runs that have finished so far; ``None`` while there are none, or nothing is left."""
+        """Estimated from the finished runs; ``None`` if no run has finished yet, or none is left."""
         took = [event.seconds for event in self.events.values() if event.state == "finished"]
         left = self._planned.total() - self._count(*ENDED)
         if not took or not left:
@@ -90,7 +87,7 @@ class PlanProgress:
         return sum(event.state in states and cell in (None, run.cell) for run, event in self.events.items())
 
     def _table(self) -> Group:
-        """A row for each cell that is not done yet; the rest is in the summary."""
+        """The summary, and a row for each cell that is not done."""
         table = Table("setting", "data", "buffer", "method", "plug-in", "done", "running", *BAD, "planned")
         for cell, planned in self._planned.items():
             counts = [self._count(*states, cell=cell) for states in (GOOD, ("started",), *((state,) for state in BAD))]
@@ -104,14 +101,3 @@ class PlanProgress:
 
     def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def _duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> _duration(8), _duration(100), _duration(9000)
-    ('8 s', '2 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

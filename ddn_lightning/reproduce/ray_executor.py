@@ -13,32 +13,30 @@ from ddn_lightning.reproduce.plan import Run
 
 
 class RayExecutor:
-    """Executes runs on whatever machines Ray has, one CPU and, where there are any, one GPU for each.
+    """Executes runs on a Ray cluster, each with one CPU and, if the cluster has any, one GPU.
 
     All machines must see the same folders under the same paths: configurations, datasets and runs.
 
     Args:
-        jobs: Runs at a time, or ``None`` for as many as the cluster has room for.
-        address: Of the cluster, such as ``auto`` or ``ray://head:10001``; ``None`` starts one on this machine.
+        jobs: Number of parallel runs, or ``None`` for as many as the cluster has devices.
+        address: Address of the cluster, such as ``auto`` or ``ray://head:10001``; ``None`` starts a local one.
     """
 
     def __init__(self, jobs: int | None = None, address: str | None = None) -> None:
         if jobs is not None:
             check_positive(jobs=jobs)
         self.ray = _import_ray()
-        self.is_connected_before = self.ray.is_initialized()
+        self.was_connected = self.ray.is_initialized()
         try:
             self.ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
         except (OSError, RuntimeError, ValueError) as error:
-            raise ConfigurationError(
-                f"address must be that of a running Ray cluster, got {address}: {error}"
-            ) from error
+            raise ConfigurationError(f"address must be of a running Ray cluster, got {address}: {error}") from error
         resources = self.ray.cluster_resources()
         self.num_gpus = 1 if resources.get("GPU", 0) >= 1 else 0
         self.jobs = jobs or max(1, int(resources["GPU" if self.num_gpus else "CPU"]))
 
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """Execute all runs and tell what becomes of them; see :meth:`ProcessExecutor.execute`."""
+        """Execute all runs and yield their events; see :meth:`ProcessExecutor.execute`."""
         task = self.ray.remote(num_cpus=1, num_gpus=self.num_gpus, max_retries=0)(_execute)
         waiting = deque(runs)
         active: dict[Any, Run] = {}
@@ -62,22 +60,22 @@ class RayExecutor:
     def _outcome(self, run: Run, reference: Any) -> Event:
         try:
             event: Event = self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:  # the machine is gone, or its memory was not enough
+        except self.ray.exceptions.RayError as error:  # a machine was lost or ran out of memory
             return Event(run, "failed", message=str(error).strip().splitlines()[-1])
         return event
 
     def _stop(self, references: list[Any]) -> None:
-        """Interrupt what still runs, wait until it has saved, and leave the cluster."""
+        """Interrupt the remaining runs, wait until they have saved, and leave the cluster."""
         for reference in references:
             self.ray.cancel(reference)
         if references:
             self.ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS)
-        if not self.is_connected_before:
+        if not self.was_connected:
             self.ray.shutdown()
 
 
 def _execute(run: Run, working_folder: Path) -> Event:
-    """Execute one run, on the machine that Ray has chosen for it."""
+    """Execute one run, on a worker."""
     os.chdir(working_folder)
     *_, last = ProcessExecutor().execute([run])
     return last

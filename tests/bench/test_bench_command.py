@@ -1,4 +1,4 @@
-"""The command is run as it is, on a tiny network: what it prints must hang together."""
+"""The real command on a tiny network prints consistent numbers."""
 
 import json
 from contextlib import redirect_stdout
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """What the command prints for a program. Only Python itself is started: our imports take seconds, twice."""
+    """The JSON output of the command. It starts Python only, as our imports take seconds."""
     printed = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr("ddn_lightning.bench.measure.STARTS", {"python": ["-c", "sum(range(10**6))"]})
@@ -28,7 +28,7 @@ def report() -> Report:
     return found
 
 
-def test_a_real_run_gives_numbers_that_hang_together(report: Report) -> None:
+def test_a_real_run_gives_consistent_numbers(report: Report) -> None:
     assert report["workload"] == {
         "width": 2,
         "batch": 4,
@@ -63,7 +63,7 @@ def test_the_tables_show_those_numbers(
 
 
 @pytest.mark.slow
-def test_what_grows_and_starts_is_measured_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_growth_and_start_up_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *TINY, "--method", "ER", "--growth", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     check_costs(report)
@@ -78,7 +78,7 @@ def test_what_grows_and_starts_is_measured_too(capsys: pytest.CaptureFixture[str
 
 
 def check_costs(report: Report) -> None:
-    """Units are kept, the whole is its parts, and what must cost more does."""
+    """Units are consistent, parts add up to the whole, and more work costs more."""
     er, ddn = report["steps"]["ER"], report["steps"]["ER + DDN"]
     assert er["er_steps"] == 1
     for measured in (*report["steps"].values(), *report["updates"].values()):
@@ -119,16 +119,8 @@ def check_loops(report: Report) -> None:
         (["--precision", "8-bit"], "(see 'ddn bench --help')"),
     ],
 )
-def test_mistakes_are_named_in_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_named_in_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_help_says_what_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["bench", "--help"])
-    text = capsys.readouterr().out
-    assert "--growth" in text
-    assert "Measure the cost of a training step" in text

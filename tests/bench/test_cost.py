@@ -12,7 +12,7 @@ BYTES = 4 * SIZE
 CPU = torch.device("cpu")
 
 
-def test_actions_take_turns_and_the_first_round_does_not_count() -> None:
+def test_actions_take_turns_after_a_warm_up_round() -> None:
     order: list[str] = []
     seconds: Iterator[float] = iter([0, 100, 100, 200, 200, 203, 203, 204, 204, 206, 206, 211])
     timings = time_in_turns(
@@ -22,13 +22,13 @@ def test_actions_take_turns_and_the_first_round_does_not_count() -> None:
     assert timings == {"a": [3, 2], "b": [1, 5]}
 
 
-def test_on_a_cpu_waiting_takes_no_time() -> None:
+def test_waiting_takes_no_time_on_a_cpu() -> None:
     timings = time_in_turns({"wait": lambda: time.sleep(0.1)}, rounds=1, clock=clock_of(CPU))
     assert min(timings["wait"]) < 0.05
 
 
 class Walk:
-    """An action whose parts take a known time each."""
+    """An action whose parts take known times."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,7 +47,7 @@ class Walk:
 
 
 @pytest.mark.parametrize(("with_nested", "stride", "breathe"), [(False, 3, 2), (True, 4, 1)])
-def test_time_belongs_to_the_innermost_part_unless_a_part_has_it_all(
+def test_time_counts_for_the_innermost_part_unless_an_outer_one_includes_nested(
     with_nested: bool, stride: float, breathe: float
 ) -> None:
     walk = Walk()
@@ -57,10 +57,10 @@ def test_time_belongs_to_the_innermost_part_unless_a_part_has_it_all(
     assert times.seconds == {"stride": stride, "breathe": breathe, "rest": 10}
     times.watch()
     assert sum(times.seconds.values()) == walk.now == 30
-    assert vars(walk).keys() == {"now"}  # nothing is left wrapped
+    assert vars(walk).keys() == {"now"}  # no method is left wrapped
 
 
-def test_an_action_that_fails_leaves_nothing_wrapped() -> None:
+def test_a_failing_action_leaves_no_method_wrapped() -> None:
     walk = Walk()
     walk.now = "broken"  # type: ignore[assignment]
     with pytest.raises(TypeError):
@@ -72,7 +72,7 @@ def square_of(x: Tensor) -> Tensor:
     return x.square().sum()
 
 
-def test_what_two_graphs_hold_at_once_is_added_up() -> None:
+def test_storages_saved_by_two_graphs_at_once_add_up() -> None:
     leaves = [torch.ones(SIZE, requires_grad=True) for _ in range(2)]
 
     def together() -> None:
@@ -92,7 +92,7 @@ def test_a_storage_counts_once() -> None:
     assert peak.saved == BYTES
 
 
-def test_a_second_order_graph_works_while_it_is_counted() -> None:
+def test_a_second_order_graph_works_while_memory_is_measured() -> None:
     leaf = torch.full((SIZE,), 2.0, requires_grad=True)
     found: list[Tensor] = []
 
@@ -105,7 +105,7 @@ def test_a_second_order_graph_works_while_it_is_counted() -> None:
 
 
 @pytest.mark.skipif(not CLEAR.exists(), reason="the system does not tell a process's peak")
-def test_the_growth_of_a_process_is_seen() -> None:
+def test_the_growth_of_resident_memory_is_measured() -> None:
     size = 64 * 2**20
     peak = peak_memory(lambda: torch.ones(size, dtype=torch.uint8).max(), CPU)
     assert peak.saved == 0

@@ -10,7 +10,7 @@ SMALL = Workload(width=2, batch=4, image_size=8, buffer_size=20)
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m.__module__.startswith("ddn_lightning")])
-def test_steps_of_every_method_can_be_taken(method: type[ReplayMethod]) -> None:
+def test_a_step_of_every_method_trains_backbone_and_head(method: type[ReplayMethod]) -> None:
     prepared = PreparedMethod(method, SMALL)
     network = dict(prepared.method.network.named_parameters())
     before = {name: parameter.detach().clone() for name, parameter in network.items()}
@@ -29,7 +29,7 @@ def test_the_memory_is_full_and_mostly_of_the_first_task() -> None:
 
 
 @pytest.mark.parametrize("distiller", [None, DataDistillNet()])
-def test_the_parts_of_a_step_are_really_in_it(distiller: DataDistillNet | None) -> None:
+def test_every_part_of_a_step_takes_time(distiller: DataDistillNet | None) -> None:
     prepared = PreparedMethod(ER, SMALL, distiller)
     ticks = iter(range(10**6))
     times = PartTimes(prepared.step, prepared.parts, lambda: float(next(ticks)))  # a second between two looks at it

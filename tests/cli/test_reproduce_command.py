@@ -171,13 +171,13 @@ def test_on_a_terminal_there_is_a_live_table() -> None:
         progress.show(Event(runs[0], "finished", seconds=100))
         progress.show(Event(runs[1], "failed", 10, "error: none"))
         assert progress.seconds_left() == 200
-        assert progress.summary() == "2 of 4 runs done, 1 of them failed, about 3 min left"
+        assert progress.summary() == "2 of 4 runs done, 1 of them failed, about 3 min 20 s left"
         progress.show(Event(runs[2], "diverged", 10, "loss became nan"))
         console.print(progress._table())
     shown = console.export_text()
     *_, row = [line.split("│")[4:11] for line in shown.splitlines() if "cifar10" in line]
     assert [cell.strip() for cell in row] == ["er", "ddn alpha=1", "1", "0", "1", "1", "4"]
-    assert "failed after 10 s: run-1" in shown
+    assert "failed after 10.0 s: run-1" in shown
     assert "diverged: run-2" in shown
 
 

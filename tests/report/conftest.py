@@ -1,4 +1,4 @@
-"""A report page to look at."""
+"""A report page for all tests of it."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from ddn_lightning.cli import main
 
 @pytest.fixture(scope="session")
 def report_file(recorded_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a finished run with soft labels, the same under an evil name and for the paper's cell, and broken ones."""
+    """Of runs with and without soft labels, of the paper's cell, with a script as its name, and broken."""
     folder = tmp_path_factory.mktemp("page")
     runs = folder / "runs"
     shutil.copytree(recorded_runs, runs)

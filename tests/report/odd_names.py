@@ -1,3 +1,3 @@
-"""A name that would do harm on a page that does not escape it."""
+"""A name that is a script unless the page escapes it."""
 
-EVIL = "<script>alert(1)</script>"  # as a folder: one in another
+EVIL = "<script>alert(1)</script>"  # as a path: a folder in a folder

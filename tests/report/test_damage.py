@@ -1,4 +1,4 @@
-"""A damaged file costs what stands in it, never the page: every kind of damage that a disk or a person may do."""
+"""A damaged file loses its own content, never the page."""
 
 import io
 import os
@@ -24,7 +24,7 @@ DEEP = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
-    """Flipped, cut, overwritten or repeated at random."""
+    """Content truncated, flipped, overwritten or repeated at random."""
     place = chance.randrange(len(content))
     kind = chance.randrange(4)
     if kind == 0:
@@ -54,7 +54,7 @@ def test_reading_a_damaged_run_never_raises(name: str, times: int, recorded_runs
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_page_of_damaged_runs_is_made_whatever_the_damage(recorded_runs: Path) -> None:
+def test_a_page_of_randomly_damaged_runs_can_be_made(recorded_runs: Path) -> None:
     chance = random.Random(0)
     for _ in range(40):
         run = copy_of(recorded_runs / "ddn", "run")
@@ -99,7 +99,9 @@ def refer_to_a_class_that_is_not_there(path: Path) -> None:
         ("results.json", lambda path: path.write_text(path.read_text().replace('"seed": 1', '"seed": 1e999'))),
     ],
 )
-def test_odd_damage_is_named_at_once(name: str, damage: Callable[[Path], object], recorded_runs: Path) -> None:
+def test_unusual_damage_is_reported_within_seconds(
+    name: str, damage: Callable[[Path], object], recorded_runs: Path
+) -> None:
     run = copy_of(recorded_runs / "ddn", "run")
     damage(run / name)
     started = time.process_time()
@@ -110,7 +112,7 @@ def test_odd_damage_is_named_at_once(name: str, damage: Callable[[Path], object]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_pipes_and_folders_in_the_place_of_files_are_named_and_not_waited_for(name: str, recorded_runs: Path) -> None:
+def test_pipes_and_folders_in_place_of_files_are_reported_without_blocking(name: str, recorded_runs: Path) -> None:
     for put in (os.mkfifo, os.mkdir):
         run = copy_of(recorded_runs / "er", put.__name__)
         (run / name).unlink()
@@ -118,17 +120,17 @@ def test_pipes_and_folders_in_the_place_of_files_are_named_and_not_waited_for(na
         assert read_run(run).problems == [f"{name} cannot be read (ValueError: not a regular file)"]
 
 
-def test_a_damaged_run_costs_its_own_figures_and_is_named(recorded_runs: Path) -> None:
+def test_a_damaged_run_loses_only_its_own_figures_and_is_listed(recorded_runs: Path) -> None:
     for name in ("good", "bad"):
         copy_of(recorded_runs / "er", f"runs/{name}")
     flip_byte_66(Path("runs/bad/observations.npz"))
     assert main(["report", "runs"]) == 0
     found = Elements(Path("report.html").read_text())
-    assert len(found.all("img")) == 6 + 2 + 2  # of the good one, the bad one's without observations, of both
+    assert len(found.all("img")) == 6 + 2 + 2  # of the good run, of the bad one without observations, of both
     assert "bad observations.npz cannot be read (error: Error -3 while decompressing" in " ".join(found.text.split())
 
 
-def test_what_cannot_be_drawn_of_one_run_is_drawn_of_the_others(
+def test_a_run_that_cannot_be_drawn_does_not_prevent_figures_of_the_others(
     recorded_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_large_for_the_bad_one(run: RecordedRun) -> Curve:

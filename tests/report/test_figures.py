@@ -1,4 +1,4 @@
-"""Figures by their data: axes, labels, values."""
+"""Figures show the given data: axes, labels, values."""
 
 import math
 from pathlib import Path
@@ -21,7 +21,7 @@ from ddn_lightning.report.figures.memory import composition_figure, entropy_figu
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
 from ddn_lightning.report.figures.run_figures import pictures_of
 from ddn_lightning.report.figures.style import COLOURS, as_svg, save, series
-from ddn_lightning.report.statistic import Statistic
+from ddn_lightning.report.statistic import Estimate
 from ddn_lightning.runs.recorded_run import Curve, read_run
 
 NAN = math.nan
@@ -49,7 +49,7 @@ def test_several_runs_have_a_panel_per_task_and_a_line_per_run() -> None:
     assert [text.get_text() for text in figure.legends[0].texts] == ["er", " _ddn"]  # matplotlib hides names with _
 
 
-def test_the_accuracy_matrix_shows_numbers_where_something_was_measured() -> None:
+def test_the_accuracy_matrix_shows_only_measured_numbers() -> None:
     axes, _ = accuracy_matrix_figure(torch.tensor([[90.0, NAN], [60.4, 80.0]])).axes
     assert axes.images[0].get_array().filled(-1).tolist() == [[90.0, -1], [pytest.approx(60.4), 80.0]]
     assert [text.get_text() for text in axes.texts] == ["90", "", "60", "80"]
@@ -78,8 +78,8 @@ def test_probabilities_have_a_panel_per_true_class_or_a_map() -> None:
 
 
 def test_alpha_and_beta_have_error_bars() -> None:
-    point = (Statistic(40.0, 2.0, 3), Statistic(30.0, None, 1))
-    figure = alpha_beta_figure({1.0: point, 0.5: (Statistic(35.0, 1.0, 3), Statistic(33.0, 3.0, 3))}, {0.9: point})
+    point = (Estimate(3, 40.0, 2.0), Estimate(1, 30.0))
+    figure = alpha_beta_figure({1.0: point, 0.5: (Estimate(3, 35.0, 1.0), Estimate(3, 33.0, 3.0))}, {0.9: point})
     alpha, beta = figure.axes
     assert (alpha.get_xlabel(), beta.get_xlabel()) == ("\N{GREEK SMALL LETTER ALPHA}", "β")
     line, _, (bars,) = alpha.containers[0]
@@ -89,7 +89,7 @@ def test_alpha_and_beta_have_error_bars() -> None:
     assert bars.get_segments()[0][:, 1].tolist() == [30.0, 30.0]  # measured once
 
 
-def test_cost_is_a_point_per_run_and_a_look_per_group() -> None:
+def test_the_cost_figure_has_a_point_per_run_and_a_style_per_group() -> None:
     costs = {"a": Cost(10, 30, "ER"), "b": Cost(12, 32, "ER"), "c": Cost(200, 40, "ER + DDN")}
     (axes,) = cost_figure(costs).axes
     assert [points.get_offsets().tolist() for points in axes.collections] == [[[10, 30], [12, 32]], [[200, 40]]]
@@ -110,7 +110,7 @@ def test_the_memory_is_stacked_by_task() -> None:
     assert [text.get_text() for text in axes.texts] == ["1", "1", "2"]
 
 
-def test_soft_labels_and_their_entropy() -> None:
+def test_soft_labels_and_their_entropy_are_drawn_as_given() -> None:
     labels = torch.tensor([[0.5, 0.5], [NAN, NAN]])
     axes, _ = soft_label_figure(labels).axes
     assert axes.images[0].get_array().filled(-1).tolist() == [[0.5, 0.5], [-1, -1]]
@@ -139,7 +139,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_lines_stand_out_on_white_and_on_black(colour: str) -> None:
+def test_line_colours_contrast_with_white_and_black(colour: str) -> None:
     assert 1.05 / (luminance(colour) + 0.05) >= 2.9  # WCAG asks for 3 : 1
     assert (luminance(colour) + 0.05) / (luminance("#14171c") + 0.05) >= 3
 
@@ -157,7 +157,7 @@ def test_any_name_can_be_drawn(name: str) -> None:
     ElementTree.fromstring(svg)
 
 
-def test_files_are_the_same_each_time_and_settings_are_left_alone(tmp_path: Path) -> None:
+def test_figure_files_are_reproducible_and_rcparams_unchanged(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     for folder in ("first", "second"):
         save(task_accuracy_figure({"er": TWO_TASKS}), tmp_path / folder, "accuracy")
@@ -168,7 +168,7 @@ def test_files_are_the_same_each_time_and_settings_are_left_alone(tmp_path: Path
     assert dict(matplotlib.rcParams) == before
 
 
-def test_a_run_has_every_figure_with_the_gist_in_words(recorded_runs: Path) -> None:
+def test_a_run_has_every_figure_with_a_description(recorded_runs: Path) -> None:
     run = read_run(recorded_runs / "ddn")
     pictures = {picture.name: picture for picture in pictures_of(run)}
     files = {path.name for path in (recorded_runs / "ddn/figures").iterdir()}

@@ -1,4 +1,4 @@
-"""A page of many runs takes as many times longer as there are more of them, and says what it leaves out."""
+"""The cost of a page is linear in the number of runs, and the page lists what it leaves out."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def many(number: int, recorded_runs: Path) -> Path:
 
 
 def calls_for_a_page(folder: Path) -> int:
-    """How many Python functions are called, which does not depend on the machine."""
+    """Number of Python function calls, which does not depend on the machine."""
     runs = read_runs([folder])
     count = 0
 
@@ -52,17 +52,17 @@ def calls_for_a_page(folder: Path) -> int:
     return count
 
 
-def test_four_times_as_many_runs_take_four_times_as_much(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in FIGURES:  # of which there are as many for any number of runs
+def test_the_cost_of_a_page_grows_linearly_with_its_runs(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FIGURES:  # their number does not depend on the number of runs
         monkeypatch.setattr(comparison_figures, name, lambda *_: Figure())
     monkeypatch.setattr(page_module, "pictures_of", lambda run: [])
     monkeypatch.setattr(page_module, "as_svg", lambda figure: "<svg></svg>")
-    calls_for_a_page(many(4, recorded_runs))  # fills what is kept, such as templates
+    calls_for_a_page(many(4, recorded_runs))  # fills caches, such as templates
     few, more = (calls_for_a_page(many(number, recorded_runs)) for number in (20, 80))
     assert more < 5 * few
 
 
-def test_the_page_says_what_it_leaves_out(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_lists_what_it_leaves_out(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[RecordedRun] = []
     monkeypatch.setattr(page_module, "pictures_of", lambda run: drawn.extend([run]) or [])
     text = page(read_runs([many(14, recorded_runs)]), "test")
@@ -77,7 +77,7 @@ def test_the_page_says_what_it_leaves_out(recorded_runs: Path, monkeypatch: pyte
 
 
 @pytest.mark.benchmark
-def test_two_hundred_runs_take_seconds(recorded_runs: Path) -> None:
+def test_a_page_of_two_hundred_runs_takes_seconds(recorded_runs: Path) -> None:
     seconds = {}
     for number in (20, 80, 200):
         folder = many(number, recorded_runs)

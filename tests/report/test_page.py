@@ -1,4 +1,4 @@
-"""``ddn report`` as a user calls it; what it looks like is seen by test_page_in_browser."""
+"""``ddn report`` as a user calls it; ``test_page_in_browser`` checks the looks."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ def report_page(report_file: Path) -> str:
     return report_file.read_text()
 
 
-def test_the_numbers_and_the_commands_are_there(report_page: str, recorded_runs: Path) -> None:
+def test_the_page_has_results_paper_numbers_and_rerun_commands(report_page: str, recorded_runs: Path) -> None:
     page = Elements(report_page)
     run = read_run(recorded_runs / "ddn")
     assert run.results is not None
@@ -54,7 +54,7 @@ def test_the_numbers_and_the_commands_are_there(report_page: str, recorded_runs:
     assert "ms, evaluation included" in page.text
 
 
-def test_a_run_that_diverged_is_told_and_in_no_mean(recorded_runs: Path) -> None:
+def test_a_diverged_run_is_listed_and_excluded_from_means(recorded_runs: Path) -> None:
     for seed in range(3):
         shutil.copytree(recorded_runs / "er", f"runs/er{seed}", ignore=shutil.ignore_patterns("figures", "*.npz"))
         results = json.loads((recorded_runs / "er/results.json").read_text()) | {"average_accuracy": 50.0 + seed}
@@ -77,7 +77,7 @@ def test_broken_runs_are_listed_with_the_reason(report_page: str) -> None:
     assert "er.log is not a folder" in text
 
 
-def test_what_comes_from_outside_is_text_and_nothing_is_fetched(report_page: str) -> None:
+def test_untrusted_names_are_escaped_and_nothing_is_fetched(report_page: str) -> None:
     page = Elements(report_page)
     assert EVIL in page.text
     assert len(page.all("script")) == 1
@@ -89,7 +89,7 @@ def test_what_comes_from_outside_is_text_and_nothing_is_fetched(report_page: str
     assert "@import" not in report_page
 
 
-def test_figures_are_complete_images_with_words_for_them(report_page: str) -> None:
+def test_figures_are_complete_images_with_alternative_text(report_page: str) -> None:
     images = Elements(report_page).all("img")
     assert len(images) > 20
     for image in images:
@@ -102,7 +102,7 @@ def test_figures_are_complete_images_with_words_for_them(report_page: str) -> No
         assert "#1b1b1b" not in drawing.partition("</style>")[2]
 
 
-def test_headings_captions_and_labels_are_in_order(report_page: str) -> None:
+def test_headings_captions_and_identifiers_are_consistent(report_page: str) -> None:
     page = Elements(report_page)
     levels = [int(tag[1]) for tag, _ in page.found if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
@@ -115,7 +115,7 @@ def test_headings_captions_and_labels_are_in_order(report_page: str) -> None:
     assert set(links) <= set(identifiers)
 
 
-def test_what_differs_stands_side_by_side(report_page: str) -> None:
+def test_settings_that_differ_are_side_by_side(report_page: str) -> None:
     table = report_page.partition("Configuration: what differs")[2].partition("</table>")[0]
     keys = re.findall(r'<th scope="row" data-key="(.*?)"', table)
     assert {"seed_everything", "name"} <= set(keys)
@@ -145,14 +145,14 @@ def test_a_page_of_one_run_compares_nothing(recorded_runs: Path) -> None:
     assert "1 run, ER on digits: ACC" in page.text
 
 
-def test_only_unfinished_runs_are_a_page_as_well(recorded_runs: Path) -> None:
+def test_a_page_of_unfinished_runs_only_can_be_made(recorded_runs: Path) -> None:
     Path("one").mkdir()
     Path("one/config.yaml").write_text("name: one")
     assert main(["report", "one"]) == 0
     assert "none of them finished" in Path("report.html").read_text()
 
 
-def test_figures_that_cannot_be_drawn_are_told(recorded_runs: Path) -> None:
+def test_figures_that_cannot_be_drawn_are_reported(recorded_runs: Path) -> None:
     shutil.copytree(recorded_runs / "er", "er")
     results = json.loads(Path("er/results.json").read_text())
     Path("er/results.json").write_text(json.dumps(results | {"class_names": ["too", "few"]}))
@@ -172,7 +172,7 @@ def test_figures_that_cannot_be_drawn_are_told(recorded_runs: Path) -> None:
         (["empty", "--shut"], "--shut"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     Path("file").write_text("")
     assert main(["report", *arguments]) == 2
@@ -181,7 +181,7 @@ def test_mistakes_are_one_line(arguments: list[str], expected: str, capsys: pyte
     assert len(message.splitlines()) == 1
 
 
-def test_open_shows_the_page(
+def test_open_starts_a_browser(
     recorded_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []

@@ -14,7 +14,7 @@ from PIL import Image
 
 pytestmark = pytest.mark.browser
 
-# the contrast of each text with what is behind it, by WCAG 2.2, with a few letters of it
+# the contrast of each text with its background, by WCAG 2.2, and the start of the text
 CONTRASTS = """
 const parse = (text) => text.match(/[\\d.]+/g).map(Number);
 const luminance = (rgb) => {
@@ -79,7 +79,7 @@ def heading(browser: Any, title: str) -> Any:
     return found
 
 
-def test_it_loads_without_a_complaint_and_with_all_its_images(show: Any) -> None:
+def test_the_page_loads_without_errors_and_with_all_images(show: Any) -> None:
     browser = show()
     assert browser.get_log("browser") == []
     widths = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
@@ -89,7 +89,7 @@ def test_it_loads_without_a_complaint_and_with_all_its_images(show: Any) -> None
     assert [address for address in fetched if not address.startswith("data:")] == []
 
 
-def test_a_press_on_a_heading_sorts(show: Any) -> None:
+def test_clicking_a_heading_sorts_the_table(show: Any) -> None:
     browser = show()
     accuracy = heading(browser, "ACC")
     accuracy.find_element("css selector", "button").click()
@@ -106,10 +106,10 @@ def test_a_press_on_a_heading_sorts(show: Any) -> None:
     paper = heading(browser, "paper").find_element("css selector", "button")
     for _ in range(2):
         paper.click()
-        assert column(browser, "paper")[0] == "36.05"  # what is unknown stays last
+        assert column(browser, "paper")[0] == "36.05"  # unknown values stay last
 
 
-def test_an_evil_name_is_text(show: Any) -> None:
+def test_a_script_in_a_name_is_shown_as_text(show: Any) -> None:
     from selenium.common.exceptions import NoAlertPresentException
 
     browser = show()
@@ -128,7 +128,7 @@ def test_a_link_opens_its_run(show: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_it_can_be_read_on_a_phone_and_in_the_dark(show: Any, width: int, scheme: str) -> None:
+def test_the_page_is_legible_on_a_phone_and_in_dark_mode(show: Any, width: int, scheme: str) -> None:
     browser = show(width, scheme)
     assert browser.execute_script("return document.documentElement.scrollWidth") == width  # no sideways scrolling
     contrasts = browser.execute_script(CONTRASTS)
@@ -145,7 +145,7 @@ def shades_of_a_figure(browser: Any) -> Any:
         return numpy.asarray(picture.convert("L"))
 
 
-def test_it_prints_black_on_white(show: Any) -> None:
+def test_the_page_prints_black_on_white(show: Any) -> None:
     browser = show(1280, "dark")
     assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
     dark = {"name": "prefers-color-scheme", "value": "dark"}

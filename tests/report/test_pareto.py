@@ -1,7 +1,7 @@
 import random
 
-from ddn_lightning.report.compared import ComparedRow
 from ddn_lightning.report.figures.pareto import RING, pareto_figure, pareto_front
+from ddn_lightning.report.group_comparison import ComparedRow
 from ddn_lightning.report.statistic import Estimate
 
 
@@ -10,7 +10,7 @@ def dominates(one: tuple[float, float], other: tuple[float, float], higher_is_be
     return one[0] <= other[0] and is_as_good and one != other
 
 
-def test_the_front_is_what_nothing_else_dominates() -> None:
+def test_the_front_consists_of_the_points_that_no_other_dominates() -> None:
     chance = random.Random(0)
     for number in range(200):
         points = list({(chance.randrange(6) / 1, chance.randrange(6) / 1) for _ in range(chance.randrange(1, 9))})
@@ -30,7 +30,7 @@ def a_row(group: str, acc: float, minutes: float, n: int, test_bed: int = 0) -> 
     return ComparedRow(group, test_bed, "running", seeds, known(acc), known(100 - acc), *difference, *cost)
 
 
-def test_too_few_seeds_are_drawn_but_not_on_the_front() -> None:
+def test_groups_with_too_few_seeds_are_drawn_but_not_on_the_front() -> None:
     rows = [a_row("ER", 30, 2, 3), a_row("ER + DDN", 35, 6, 3), a_row("lucky", 99, 1, 2)]
     figure = pareto_figure(rows)
     for panel, values in zip(figure.axes, ([30, 35], [70, 65]), strict=True):
@@ -49,6 +49,6 @@ def test_too_few_seeds_are_drawn_but_not_on_the_front() -> None:
     ]
 
 
-def test_each_test_bed_has_panels_of_its_own() -> None:
+def test_each_test_bed_has_its_own_panels() -> None:
     figure = pareto_figure([a_row("ER", 30, 2, 3), a_row("ER on more", 60, 2, 3, test_bed=1)])
     assert [len(panel.containers) for panel in figure.axes] == [1, 1, 1, 1]

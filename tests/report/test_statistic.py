@@ -11,7 +11,7 @@ from ddn_lightning.report.statistic import Estimate, estimate, paired_difference
     ("degrees", "expected"),
     [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (19, 2.093), (30, 2.042), (120, 1.980)],
 )
-def test_quantiles_are_those_of_printed_tables(degrees: int, expected: float) -> None:
+def test_quantiles_match_printed_tables(degrees: int, expected: float) -> None:
     assert student_quantile(degrees) == pytest.approx(expected, abs=5e-4)
 
 
@@ -21,7 +21,7 @@ def test_quantiles_approach_those_of_the_normal_distribution() -> None:
         student_quantile(0)
 
 
-def test_only_seeds_that_both_have_are_compared() -> None:
+def test_only_common_seeds_are_compared() -> None:
     values = {1: 10.0, 2: 20.0, 3: 33.0, 4: None, 5: 50.0}
     others = {2: 19.0, 3: 30.0, 4: 1.0, 5: None, 1: 8.0, 9: 1.0}
     found = paired_difference(values, others)
@@ -45,11 +45,11 @@ def test_a_single_seed_has_a_value_but_no_interval_and_no_verdict() -> None:
     assert two is not None
     assert two.low is not None
     assert two.low > 0
-    assert two.verdict == "not shown"  # two seeds agree by chance too often
+    assert two.verdict == "not shown"  # two seeds often agree by chance
 
 
 def excluded(effect: float, repetitions: int = 1000, seeds: int = 5) -> float:
-    """How often an effect is said to be there, of values that vary from seed to seed far more than by method."""
+    """Share of experiments with the verdict ``difference``; seeds vary far more than methods."""
     chance = random.Random(0)
     count = 0
     for _ in range(repetitions):
@@ -62,10 +62,10 @@ def excluded(effect: float, repetitions: int = 1000, seeds: int = 5) -> float:
     return count / repetitions
 
 
-def test_a_planted_null_effect_comes_out_as_null() -> None:
+def test_without_an_effect_five_percent_of_intervals_exclude_zero() -> None:
     assert 0.03 < excluded(effect=0.0) < 0.07
 
 
-def test_a_planted_effect_is_found() -> None:
+def test_a_real_effect_is_found() -> None:
     assert excluded(effect=5.0) > 0.97
     assert excluded(effect=-5.0) > 0.97

@@ -1,7 +1,8 @@
-"""Stands in for ``ddn``: a run that takes milliseconds, leaves what a run leaves, and can be told to misbehave.
+"""A fake ``ddn fit`` that takes milliseconds and writes the files of a run.
 
-In the folder of the runs, ``poison`` holds a part of the names of runs that fail, ``diverging`` of those that diverge,
-and ``slow`` of those that go on until they are told to end, and then save. Each start is noted in ``<name>.starts``.
+Files in the parent of the run folders control it; each holds a substring of run names: ``poison`` of runs that fail,
+``diverging`` of runs that diverge, ``slow`` of runs that wait for SIGTERM and then save. Each start is appended to
+``<name>.starts``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Executing runs, with a stand-in for ``ddn`` that takes milliseconds."""
+"""Executing runs with a fake ``ddn`` that takes milliseconds."""
 
 import fcntl
 import os
@@ -68,7 +68,7 @@ def test_every_run_is_executed_once_and_then_found(jobs: int) -> None:
     assert all(starts(run) == ["new"] for run in runs)
 
 
-def test_at_most_so_many_run_at_a_time_and_take_turns_on_the_devices() -> None:
+def test_at_most_jobs_runs_are_parallel_and_devices_are_assigned_in_turn() -> None:
     runs = make_runs(6)
     active: set[Run] = set()
     most = 0
@@ -80,7 +80,7 @@ def test_at_most_so_many_run_at_a_time_and_take_turns_on_the_devices() -> None:
     assert set(used) == {"4", "7"}
 
 
-def test_a_run_that_diverged_is_told_and_not_started_again_until_its_folder_is_deleted() -> None:
+def test_a_diverged_run_is_reported_and_not_restarted_until_its_folder_is_deleted() -> None:
     RUNS.mkdir()
     (RUNS / "diverging").write_text("run-2")
     runs = make_runs(3)
@@ -88,8 +88,8 @@ def test_a_run_that_diverged_is_told_and_not_started_again_until_its_folder_is_d
     assert [states(events, run)[-1] for run in runs] == ["finished", "diverged", "finished"]
     again = execute(runs)
     assert [states(again, run) for run in runs] == [["found"], ["diverged"], ["found"]]
-    for (told,) in ([event for event in found if event.state == "diverged"] for found in (events, again)):
-        assert told.message == "loss became nan in task 2 at step 7 with lr 9: lower --model.lr"
+    for (event,) in ([one for one in found if one.state == "diverged"] for found in (events, again)):
+        assert event.message == "loss became nan in task 2 at step 7 with lr 9: lower --model.lr"
     assert starts(runs[1]) == ["new"]
     assert not can_resume(runs[1].folder)
     shutil.rmtree(runs[1].folder)
@@ -108,12 +108,12 @@ def test_a_failing_run_leaves_its_log_and_does_not_stop_the_others() -> None:
     log = log_of(runs[1]).read_text()
     assert "$ ddn fit --seed_everything 2 --runs runs --name run-2" in log
     assert "error: poisoned" in log
-    (RUNS / "poison").unlink()  # once it is put right, only what failed is executed
+    (RUNS / "poison").unlink()  # after the fix, only the failed run is executed
     again = execute(runs)
     assert [states(again, run) for run in runs] == [["found"], ["started", "finished"], ["found"]]
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint_and_starts_anew_without_one() -> None:
+def test_a_killed_run_resumes_from_its_checkpoint_or_restarts_without_one() -> None:
     with_checkpoint, without = make_runs(2)
     (with_checkpoint.folder / "checkpoints").mkdir(parents=True)
     (with_checkpoint.folder / "checkpoints/last.ckpt").touch()
@@ -130,7 +130,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_starts_anew_without_one() 
 
 
 def interrupted(runs: list[Run], number: signal.Signals) -> list[Event]:
-    """Execute runs that go on for long, and send this process a signal once they all run."""
+    """Execute slow runs, and send this process a signal once all have started."""
 
     def send() -> None:
         wait_for(lambda: all((run.folder / "ready").exists() for run in runs))
@@ -149,7 +149,7 @@ def interrupted(runs: list[Run], number: signal.Signals) -> list[Event]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_plan_lets_its_runs_save_and_goes_on_later(number: signal.Signals) -> None:
+def test_an_interrupted_plan_lets_its_runs_save_and_resumes_them_later(number: signal.Signals) -> None:
     runs = make_runs(2)
     events = interrupted(runs, number)
     assert all(states(events, run) == ["started", "stopping"] for run in runs)
@@ -166,7 +166,7 @@ def stubborn_process() -> "subprocess.Popen[bytes]":
     return process
 
 
-def test_runs_that_do_not_end_in_time_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_do_not_exit_in_time_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "GRACE_SECONDS", 0.2)
     process = stubborn_process()
     executor._stop([process])
@@ -187,7 +187,7 @@ def test_a_second_interrupt_kills_at_once() -> None:
 def test_a_run_that_another_plan_executes_is_waited_for() -> None:
     first, second = make_runs(2)
     RUNS.mkdir()
-    with log_of(first).open("ab") as log:  # as a run has it that outlives its plan
+    with log_of(first).open("ab") as log:  # like a run that outlives its plan
         fcntl.flock(log, fcntl.LOCK_EX)
         holder = subprocess.Popen(["sleep", "60"], stdout=log)
     events = []
@@ -204,7 +204,7 @@ def test_a_run_that_another_plan_executes_is_waited_for() -> None:
     assert not starts_of(first).exists()
 
 
-def test_cores_are_shared_out_unless_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_divided_between_jobs_unless_the_user_sets_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert make_executor(jobs=3)._environment(0)["OMP_NUM_THREADS"] == "2"

@@ -1,4 +1,4 @@
-"""The plan: which runs a table needs, and what each is called with."""
+"""The runs that a table needs, and the arguments of each."""
 
 import itertools
 import shlex
@@ -14,7 +14,7 @@ import yaml
 from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell, Target
-from ddn_lightning.reproduce.plan import TABLES, Options, Run, Selection, is_available, plan, table
+from ddn_lightning.reproduce.plan import TABLES, Options, Run, is_available, plan, select, table
 from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -26,7 +26,7 @@ Parsed = Callable[[list[str]], dict[str, Any]]
 
 @pytest.fixture
 def parsed(capsys: pytest.CaptureFixture[str]) -> Parsed:
-    """What the real parser makes of the arguments of ``ddn``."""
+    """The settings that the real parser reads from the arguments of ``ddn``."""
 
     def parse(arguments: list[str]) -> dict[str, Any]:
         with pytest.raises(SystemExit) as exit_info:
@@ -87,7 +87,7 @@ def every_run() -> list[Run]:
 
 
 def covering(runs: list[Run]) -> set[Run]:
-    """Enough of them to have every file and every value of every option at least once."""
+    """A subset with every file and every value of every option at least once."""
     chosen: set[Run] = set()
     covered: set[tuple[str, str]] = set()
     for run in runs:
@@ -107,7 +107,7 @@ COVERING = covering(RUNS)
     [pytest.param(run, marks=() if run in COVERING else pytest.mark.slow) for run in RUNS],
     ids=lambda run: run.folder.name,
 )
-def test_every_line_is_understood_and_means_its_cell(run: Run, parsed: Parsed) -> None:
+def test_every_planned_command_parses_to_the_settings_of_its_cell(run: Run, parsed: Parsed) -> None:
     settings = parsed(run.command())
     cell, model, data = run.cell, settings["model"]["init_args"], settings["data"]["init_args"]
     assert (settings["seed_everything"], settings["name"]) == (1, run.folder.name)
@@ -158,13 +158,13 @@ OPTION_NAMES["lucir"] += ["fine_tuning_epochs", "fine_tuning_lr"]
 
 
 @pytest.mark.parametrize(("key", "expected"), PUBLISHED.items())
-def test_tuned_values_are_the_published_ones(key: tuple[str, str, int], expected: list[str]) -> None:
+def test_tuned_values_match_the_published_ones(key: tuple[str, str, int], expected: list[str]) -> None:
     method, data, buffer_size = key
     found = overrides_for(ROWS, "tuned", Cell("offline", data, buffer_size, method))
     assert [found[f"--model.{name}"] for name in ["lr", *OPTION_NAMES.get(method, [])]] == expected
 
 
-def test_the_papers_preset_is_one_setting_for_all() -> None:
+def test_the_papers_preset_has_one_setting_for_all_cells() -> None:
     expected = {"derpp": ["0.2", "0.5"], "cls_er": ["0.1", "0.7", "0.9"]}
     expected |= {"icarl": ["0"], "lucir": ["0", "5", "2", "0.5", "1", "20", "0.01"]}
     for cell in ALL_CELLS:
@@ -175,12 +175,10 @@ def test_the_papers_preset_is_one_setting_for_all() -> None:
 
 
 def row(overrides: str, **names: str) -> PresetRow:
-    blank = dict.fromkeys(COLUMNS, "") | names
-    pairs = tuple(tuple(pair.split()) for pair in overrides.split(","))
-    return PresetRow(**{**blank, "overrides": pairs})  # type: ignore[arg-type]
+    return PresetRow(names, dict(pair.split() for pair in overrides.split(",")))
 
 
-def test_a_blank_matches_anything_and_lower_rows_win() -> None:
+def test_an_empty_field_matches_anything_and_lower_rows_win() -> None:
     rows = [
         row("--a 1,--b 1", preset="paper"),
         row("--a 2", preset="paper", data="cifar10", buffer="200"),
@@ -204,7 +202,7 @@ def test_a_blank_matches_anything_and_lower_rows_win() -> None:
         ("paper,,,,,,--a 1,me,too", "expected 8 columns"),
     ],
 )
-def test_mistakes_in_the_file_are_named(line: str, message: str) -> None:
+def test_errors_in_the_presets_file_are_named(line: str, message: str) -> None:
     shutil.copytree(CONFIGS, "configs")
     Path("configs/tuned.csv").write_text(f"{','.join(COLUMNS)}\n{line}\n")
     with pytest.raises(ConfigurationError, match=message):
@@ -212,11 +210,12 @@ def test_mistakes_in_the_file_are_named(line: str, message: str) -> None:
 
 
 def names(**changes: Any) -> list[str]:
-    targets = Selection(["er"], ["cifar10"], [200], ["ddn"]).of(table("table1"))
+    wanted = {"methods": ["er"], "datasets": ["cifar10"], "buffers": [200], "plugins": ["ddn"]}
+    targets = select(table("table1"), wanted)
     return [run.folder.name for run in plan(targets, [1, 2], ROWS, Options(CONFIGS, Path("runs"), **changes))]
 
 
-def test_a_run_is_named_after_its_cell_and_seed_and_changes_with_its_options() -> None:
+def test_a_run_folder_is_named_after_cell_seed_and_options() -> None:
     usual = names()
     assert [name.rpartition("-")[0] for name in usual] == [
         "online-cifar10-200-er-ddn-seed1",
@@ -228,7 +227,7 @@ def test_a_run_is_named_after_its_cell_and_seed_and_changes_with_its_options() -
     assert names(data=Path("elsewhere")) == usual  # the data is the same
 
 
-def test_a_run_changes_with_a_file_but_not_with_its_comments() -> None:
+def test_a_run_folder_depends_on_settings_in_files_but_not_on_comments() -> None:
     shutil.copytree(CONFIGS, "configs")
     targets = [Target(Cell("online", "cifar10", 200, "er"))]
 
@@ -244,7 +243,7 @@ def test_a_run_changes_with_a_file_but_not_with_its_comments() -> None:
     assert name() != before
 
 
-def test_selections_and_options_reach_the_lines(capsys: pytest.CaptureFixture[str], parsed: Parsed) -> None:
+def test_selections_and_options_reach_the_commands(capsys: pytest.CaptureFixture[str], parsed: Parsed) -> None:
     selected = ["--methods", "er", "derpp", "--datasets", "cifar100", "tiny_imagenet", "--buffers", "5000"]
     chosen = ["--plugins", "ddn", "--seeds", "7", "--width", "20", "--data", "d", "--runs", "r", "--preset", "tuned"]
     extra = ["--trainer.limit_train_batches=2"]
@@ -259,7 +258,7 @@ def test_selections_and_options_reach_the_lines(capsys: pytest.CaptureFixture[st
         assert settings["trainer"]["limit_train_batches"] == 2
 
 
-def test_a_line_goes_on_where_a_run_was_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_of_a_stopped_run_resumes_it(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("digits", "--methods", "er", "--plugins", "none", "--seeds", "1", "2")
     first, second = dry_run(*options, capsys=capsys)
     checkpoints = Path("runs") / first.rpartition(" ")[2] / "checkpoints"
@@ -285,7 +284,7 @@ def test_a_line_goes_on_where_a_run_was_stopped(capsys: pytest.CaptureFixture[st
         (("digits", "-o", "nowhere/table.md"), "output must be a file in an existing folder, got nowhere/table.md"),
     ],
 )
-def test_mistakes_are_named(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_named(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").touch()
     configs = [] if "--configs" in arguments else ["--configs", str(CONFIGS)]
     assert main(["reproduce", *arguments, *configs]) == 2

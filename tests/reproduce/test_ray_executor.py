@@ -1,4 +1,4 @@
-"""The same plan on a local Ray with two workers, where Ray is installed."""
+"""A plan on a local Ray cluster with two workers, if Ray is installed."""
 
 import time
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def reproduce(*arguments: str) -> int:
     return main(["reproduce", "digits", *options, *arguments])
 
 
-def test_the_plan_is_executed_on_both_and_skipped_when_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_is_executed_on_both_workers_and_then_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce("--seeds", "1", "2", "3", "--", *SHORT) == 0
     printed = capsys.readouterr()
     assert "(3)" in printed.out

@@ -1,4 +1,4 @@
-"""Figures of accuracy: over training, task by task, and against what it costs."""
+"""Figures of accuracy: over training, task by task, against training time, and by DDN's weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,24 +10,18 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from torch import Tensor
 
 from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, panels, series, shorten
-from ddn_lightning.report.statistic import Statistic
+from ddn_lightning.report.statistic import Estimate
 from ddn_lightning.runs.recorded_run import Curve
 
 LEGEND_WIDTH = 1.5  # inches
-MOST_MARKERS = 8  # on one line; more would hide it
-MOST_NUMBERS = 10  # larger matrices are shown by colours alone
+MOST_MARKERS = 8  # on one line
+MOST_NUMBERS = 10  # larger matrices have colours only
 PANELS_IN_A_ROW = 5
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took and what it gave.
-
-    Args:
-        seconds: What it took.
-        accuracy: Average accuracy in percent.
-        group: What it has in common with the runs that are drawn like it, such as the method.
-    """
+    """Training time and average accuracy in percent of a run; runs of one group share colour and marker."""
 
     seconds: float
     accuracy: float
@@ -37,10 +31,10 @@ class Cost:
 def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]]) -> Figure:
     """Accuracy of each task over training (Fig. 6 of the DDN paper).
 
-    One run has all its tasks in one panel; several have a panel for each task, with a line per run.
+    A single run has one panel with a line per task; several runs have a panel per task with a line per run.
 
     Args:
-        curves: A curve per task, for each run by its name.
+        curves: One curve per task, for each run by name.
     """
     with in_style():
         if len(curves) == 1:
@@ -88,7 +82,7 @@ def accuracy_matrix_figure(matrix: Tensor) -> Figure:
     """Accuracy on each task (columns) after each task (rows), in percent.
 
     Args:
-        matrix: The accuracy matrix (tasks, tasks), ``nan`` where nothing was measured.
+        matrix: The accuracy matrix (tasks, tasks), ``nan`` where not measured.
     """
     values = matrix.double().numpy()
     tasks = len(values)
@@ -102,10 +96,10 @@ def accuracy_matrix_figure(matrix: Tensor) -> Figure:
 
 
 def cost_figure(costs: Mapping[str, Cost]) -> Figure:
-    """Average accuracy against training time: one point per run, one look per group.
+    """Average accuracy against training time, one point per run.
 
     Args:
-        costs: For each run by its name.
+        costs: Cost of each run by name.
     """
     groups: dict[str, list[Cost]] = {}
     for cost in costs.values():
@@ -120,7 +114,7 @@ def cost_figure(costs: Mapping[str, Cost]) -> Figure:
         if min(seconds) > 0 and max(seconds) > 10 * min(seconds):
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's own is a formula, and names must not be
+            axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's default needs math text, which is off
             axes.xaxis.set_minor_formatter("")
         axes.set(xlabel="training time (s)", ylabel="ACC (%)")
         figure.legend(loc="upper center", ncols=2)
@@ -128,24 +122,24 @@ def cost_figure(costs: Mapping[str, Cost]) -> Figure:
 
 
 def alpha_beta_figure(
-    alphas: Mapping[float, tuple[Statistic, Statistic]], betas: Mapping[float, tuple[Statistic, Statistic]]
+    alphas: Mapping[float, tuple[Estimate, Estimate]], betas: Mapping[float, tuple[Estimate, Estimate]]
 ) -> Figure:
     """ACC and FM for different weights of DDN's soft labels and of its old hypernetwork (Fig. 4 of the DDN paper).
 
     Args:
-        alphas: ACC and FM for each alpha, with beta fixed; nothing is drawn of an empty one.
-        betas: ACC and FM for each beta, with alpha fixed; nothing is drawn of an empty one.
+        alphas: ACC and FM by alpha, with beta fixed; without any there is no panel.
+        betas: ACC and FM by beta, with alpha fixed; without any there is no panel.
     """
     with in_style():
         shown = [(symbol, points) for symbol, points in zip("αβ", (alphas, betas), strict=True) if points]
         figure, axes = panels(1, len(shown), size=(3.8, 3.6), margins=(0.75, 0.7, 0.15, 0.3))
         for panel, (symbol, points) in zip(axes, shown, strict=True):
             for index, (name, colour) in enumerate(zip(("ACC", "FM"), COLOURS, strict=False)):
-                chosen = [points[value][index] for value in sorted(points)]
+                chosen = [points[weight][index] for weight in sorted(points)]
                 panel.errorbar(
                     sorted(points),
-                    [statistic.mean for statistic in chosen],
-                    [statistic.std or 0.0 for statistic in chosen],
+                    [value.mean for value in chosen],
+                    [value.std or 0.0 for value in chosen],
                     label=name,
                     capsize=4,
                     **{**series(index), "color": colour},

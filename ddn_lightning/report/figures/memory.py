@@ -1,4 +1,4 @@
-"""Figures of the memory: what it holds, and what its soft labels are."""
+"""Figures of the memory: composition, samples and soft labels."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,14 +12,14 @@ from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, pane
 from ddn_lightning.runs.recorded_run import Curve
 
 SAMPLES_IN_A_ROW = 6
-MENTIONED = 0.05  # classes with at least this part of a soft label are written beneath the image
+LEAST_SHARE = 0.05  # classes with a smaller share of a soft label are not listed below the image
 
 
 def composition_figure(composition: Tensor, task_classes: Tensor) -> Figure:
     """How many samples of each task the memory holds after each task.
 
     Args:
-        composition: Samples of each class after each task (tasks, classes); negative where it has not ended.
+        composition: Samples of each class after each task (tasks, classes); negative for tasks that have not ended.
         task_classes: Classes of each task (tasks, classes per task).
     """
     ended = [task for task in range(len(composition)) if int(composition[task].min()) >= 0]
@@ -43,10 +43,11 @@ def composition_figure(composition: Tensor, task_classes: Tensor) -> Figure:
 
 
 def soft_label_figure(soft_labels: Tensor, class_names: Sequence[str] | None = None) -> Figure:
-    """Mean soft label of each true class, on a scale that shows small parts as well.
+    """Mean soft label of each true class, on a square-root scale that shows small shares.
 
     Args:
-        soft_labels: Mean distribution over the classes for each true class (rows), ``nan`` for classes not held.
+        soft_labels: Mean distribution over the classes for each true class (rows), ``nan`` for classes
+            that are not in memory.
         class_names: Names of the classes; by default their numbers.
     """
     names = [shorten(name, 10) for name in class_names or map(str, range(len(soft_labels)))]
@@ -59,10 +60,10 @@ def soft_label_figure(soft_labels: Tensor, class_names: Sequence[str] | None = N
 
 
 def entropy_figure(curves: Mapping[str, Curve], num_classes: int) -> Figure:
-    """Entropy of the soft labels over training; dashed, that of labels that know nothing.
+    """Entropy of the soft labels over training; dashed, that of uniform labels.
 
     Args:
-        curves: Mean entropy in nats, for each run by its name.
+        curves: Mean entropy in nats, for each run by name.
         num_classes: Number of classes.
     """
     with in_style():
@@ -83,18 +84,18 @@ def entropy_figure(curves: Mapping[str, Curve], num_classes: int) -> Figure:
 def sample_figure(
     images: Tensor, labels: Tensor, soft_labels: Tensor | None = None, class_names: Sequence[str] | None = None
 ) -> Figure:
-    """Images of the memory, each with its hard label and, beneath it, what its soft label says.
+    """Images of the memory, each with its hard label and the largest shares of its soft label.
 
     Args:
         images: Raw images (samples, channels, height, width).
         labels: Their classes.
-        soft_labels: Their soft labels (samples, classes), if they have any.
+        soft_labels: Their soft labels (samples, classes), if any.
         class_names: Names of the classes; by default their numbers.
     """
     columns = min(len(images), SAMPLES_IN_A_ROW)
     rows = -(-len(images) // columns)
     height, width = images.shape[-2:]
-    # one picture of all: a panel for each would take ten times as long
+    # one image of all samples: a panel for each takes ten times as long
     space = (1.35 if soft_labels is not None else 0.75) * width * 0.5
     step = height + space
     sheet = numpy.full((round(rows * step), columns * round(width * 1.15), 4), 0, dtype=numpy.uint8)
@@ -118,7 +119,7 @@ def sample_figure(
 
 
 def describe_sample(label: int, soft_label: Tensor | None, class_names: Sequence[str] | None = None) -> str:
-    r"""The hard label and the largest parts of the soft one.
+    r"""The hard label and the largest shares of the soft label.
 
     >>> import torch
     >>> describe_sample(1, torch.tensor([0.2, 0.75, 0.05]))
@@ -132,5 +133,5 @@ def describe_sample(label: int, soft_label: Tensor | None, class_names: Sequence
         return name(label)
     order = soft_label.argsort(descending=True, stable=True)[:2].tolist()
     parts = [f"{name(index)}: {100 * float(soft_label[index]):.0f} %" for index in order]
-    mentioned = [part for part, index in zip(parts, order, strict=True) if float(soft_label[index]) > MENTIONED]
-    return f"{name(label)} → " + "\n".join(mentioned)
+    listed = [part for part, index in zip(parts, order, strict=True) if float(soft_label[index]) > LEAST_SHARE]
+    return f"{name(label)} → " + "\n".join(listed)

@@ -1,4 +1,4 @@
-"""Figures of predictions: which class is taken for which, and how surely."""
+"""Figures of predictions: confusion matrices and mean probabilities."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ CLASSES_IN_A_ROW = 5
 
 
 def normalised(confusion: Tensor) -> Tensor:
-    """The counts of a confusion matrix as parts of each true class; ``nan`` for a class that was not measured.
+    """The counts of a confusion matrix as shares of each true class; ``nan`` for a class without samples.
 
     >>> import torch
     >>> normalised(torch.tensor([[3, 1], [0, 5]]))
@@ -27,7 +27,7 @@ def confusion_figure(confusions: Mapping[str, Tensor], class_names: Sequence[str
     """Normalised confusion matrices side by side (Fig. 5 of the DDN paper).
 
     Args:
-        confusions: Counts by true class (rows) and predicted class, for each run by its name.
+        confusions: Counts by true class (rows) and predicted class, for each run by name.
         class_names: Names of the classes; by default their numbers.
     """
     return _side_by_side(
@@ -36,20 +36,20 @@ def confusion_figure(confusions: Mapping[str, Tensor], class_names: Sequence[str
 
 
 def probability_map(probabilities: Mapping[str, Tensor], class_names: Sequence[str] | None = None) -> Figure:
-    """Mean predicted probabilities of each true class as colours: for any number of classes.
+    """Mean predicted probabilities of each true class as colours, for any number of classes.
 
     Args:
-        probabilities: Means by true class (rows), for each run by its name.
+        probabilities: Means by true class (rows), for each run by name.
         class_names: Names of the classes; by default their numbers.
     """
     return _side_by_side(probabilities, class_names, "mean probability of class")
 
 
 def probability_figure(probabilities: Mapping[str, Tensor], class_names: Sequence[str] | None = None) -> Figure:
-    """Mean predicted probabilities in a panel for each true class (Fig. 3 of the DDN paper), for a few classes.
+    """Mean predicted probabilities in a panel per true class (Fig. 3 of the DDN paper), for a few classes.
 
     Args:
-        probabilities: Means by true class (rows), for each run by its name.
+        probabilities: Means by true class (rows), for each run by name.
         class_names: Names of the classes; by default their numbers.
     """
     num_classes = len(next(iter(probabilities.values())))

@@ -1,5 +1,6 @@
-"""All figures of one run, and where they go."""
+"""All figures of one run."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, task_a
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, normalised, probability_map
 from ddn_lightning.report.figures.style import save
+from ddn_lightning.runs.observed import Observed
 from ddn_lightning.runs.recorded_run import Curve, RecordedRun
 
 FIGURES_FOLDER = "figures"
@@ -17,13 +19,13 @@ FIGURES_FOLDER = "figures"
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what there is to say about it.
+    """A figure with its texts.
 
     Args:
-        name: Name of its files.
-        title: What it shows.
+        name: Name of its files, without a suffix.
+        title: Caption.
         figure: The figure.
-        description: The gist of its numbers, for who does not see it.
+        description: Alternative text with the main numbers.
     """
 
     name: str
@@ -33,123 +35,105 @@ class Picture:
 
 
 def pictures_of(run: RecordedRun) -> list[Picture]:
-    """The figures for which a run has the numbers."""
-    return [*_accuracy(run), *_predictions(run), *_memory(run), *_labels(run)]
+    """The figures for which a run has recorded the numbers."""
+    pictures = [*_accuracy(run)]
+    if run.observed is not None:
+        names = None if run.results is None else run.results.class_names
+        pictures += _predictions(run.name, run.observed, names)
+        pictures += _memory(run.observed, names)
+        pictures += _labels(run, run.observed, names)
+    return pictures
 
 
-def save_pictures(pictures: list[Picture], folder: Path) -> list[Path]:
-    """Write each as PNG and SVG into the ``figures`` of a run's folder; returns the PNG files."""
+def save_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
+    """Write each figure as PNG and SVG to ``figures/`` in the run folder; returns the PNG files."""
     for picture in pictures:
         save(picture.figure, folder / FIGURES_FOLDER, picture.name)
     return [folder / FIGURES_FOLDER / f"{picture.name}.png" for picture in pictures]
 
 
-def _accuracy(run: RecordedRun) -> list[Picture]:
+def _accuracy(run: RecordedRun) -> Iterator[Picture]:
     if run.results is None or run.results.matrix.isnan().all():
-        return []
+        return
     matrix = run.results.matrix
     last = [row for row in matrix if not row.isnan().all()][-1]
     finals = ", ".join(f"task {task + 1} {value:.1f} %" for task, value in enumerate(last.tolist()) if value == value)
-    return [
-        Picture(
-            "task_accuracy",
-            "Accuracy of each task over training",
-            task_accuracy_figure({run.name: run.task_curves}),
-            f"Accuracy of each task over training. At the end: {finals}.",
-        ),
-        Picture(
-            "accuracy_matrix",
-            "Accuracy matrix",
-            accuracy_matrix_figure(matrix),
-            f"Accuracy on each task after each task learned. Last row: {finals}.",
-        ),
-    ]
+    yield Picture(
+        "task_accuracy",
+        "Accuracy of each task over training",
+        task_accuracy_figure({run.name: run.task_curves}),
+        f"Accuracy of each task over training. At the end: {finals}.",
+    )
+    yield Picture(
+        "accuracy_matrix",
+        "Accuracy matrix",
+        accuracy_matrix_figure(matrix),
+        f"Accuracy on each task after each task learned. Last row: {finals}.",
+    )
 
 
-def _predictions(run: RecordedRun) -> list[Picture]:
-    pictures = []
-    names = None if run.results is None else run.results.class_names
-    observed = run.observed
-    if observed is not None and observed.confusion is not None:
-        parts = normalised(observed.confusion)
-        hits = float(parts.diagonal().nanmean())
-        pictures.append(
-            Picture(
-                "confusion",
-                "Which class is taken for which",
-                confusion_figure({run.name: observed.confusion}, names),
-                f"Normalised confusion matrix: on average {100 * hits:.1f} % of a class are recognised.",
-            )
+def _predictions(run: str, observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
+    if observed.confusion is not None:
+        recall = float(normalised(observed.confusion).diagonal().nanmean())
+        yield Picture(
+            "confusion",
+            "Which class is taken for which",
+            confusion_figure({run: observed.confusion}, names),
+            f"Normalised confusion matrix: on average {100 * recall:.1f} % of a class are recognised.",
         )
-    if observed is not None and observed.probability is not None:
-        mass = observed.probability.nanmean(dim=0)
-        recent = mass[observed.task_classes[-1]].sum()
-        pictures.append(
-            Picture(
-                "probability",
-                "Mean predicted probabilities of each true class",
-                probability_map({run.name: observed.probability}, names),
-                f"Mean predicted probabilities: the classes of the last task get {100 * float(recent):.1f} % of all.",
-            )
+    if observed.probability is not None:
+        last_task = float(observed.probability.nanmean(dim=0)[observed.task_classes[-1]].sum())
+        yield Picture(
+            "probability",
+            "Mean predicted probabilities of each true class",
+            probability_map({run: observed.probability}, names),
+            f"Mean predicted probabilities: the classes of the last task get {100 * last_task:.1f} % of all.",
         )
-    return pictures
 
 
-def _memory(run: RecordedRun) -> list[Picture]:
-    pictures = []
-    observed = run.observed
-    if observed is not None and observed.composition is not None:
-        held = [int(observed.composition[-1, classes].clamp_min(0).sum()) for classes in observed.task_classes]
-        pictures.append(
-            Picture(
-                "memory",
-                "What the memory holds",
-                composition_figure(observed.composition, observed.task_classes),
-                "Samples of each task in memory at the end: "
-                + ", ".join(f"task {task + 1} {number}" for task, number in enumerate(held))
-                + ".",
-            )
+def _memory(observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
+    if observed.composition is not None:
+        counts = [int(observed.composition[-1, classes].clamp_min(0).sum()) for classes in observed.task_classes]
+        listed = ", ".join(f"task {task + 1} {number}" for task, number in enumerate(counts))
+        yield Picture(
+            "memory",
+            "What the memory holds",
+            composition_figure(observed.composition, observed.task_classes),
+            f"Samples of each task in memory at the end: {listed}.",
         )
-    if observed is not None and observed.sample_images is not None and observed.sample_labels is not None:
-        names = None if run.results is None else run.results.class_names
+    if observed.sample_images is not None and observed.sample_labels is not None:
         soft = observed.sample_soft_labels
-        pictures.append(
-            Picture(
-                "samples",
-                "Samples of the memory" if soft is None else "Samples of the memory: hard label → soft label",
-                sample_figure(observed.sample_images, observed.sample_labels, soft, names),
-                f"{len(observed.sample_labels)} images of the memory with their labels.",
-            )
+        yield Picture(
+            "samples",
+            "Samples of the memory" if soft is None else "Samples of the memory: hard label → soft label",
+            sample_figure(observed.sample_images, observed.sample_labels, soft, names),
+            f"{len(observed.sample_labels)} images of the memory with their labels.",
         )
-    return pictures
 
 
-def _labels(run: RecordedRun) -> list[Picture]:
-    observed = run.observed
-    if observed is None or observed.soft_labels is None:
-        return []
+def _labels(run: RecordedRun, observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
+    if observed.soft_labels is None:
+        return
     last = max((t for t, labels in enumerate(observed.soft_labels) if not labels.isnan().all()), default=0)
     labels = observed.soft_labels[last]
     entropy = entropy_curve(run)
     ends = f"from {entropy.values[0]:.2f} to {entropy.values[-1]:.2f} nats" if entropy.values else "unknown"
-    return [
-        Picture(
-            "soft_labels",
-            "Mean soft label of each class in memory",
-            soft_label_figure(labels, None if run.results is None else run.results.class_names),
-            f"Soft labels give the true class {100 * float(labels.diagonal().nanmean()):.1f} % on average.",
-        ),
-        Picture(
-            "label_entropy",
-            "Entropy of the soft labels",
-            entropy_figure({run.name: entropy}, observed.num_classes),
-            f"Entropy of the soft labels over training: {ends}.",
-        ),
-    ]
+    yield Picture(
+        "soft_labels",
+        "Mean soft label of each class in memory",
+        soft_label_figure(labels, names),
+        f"Soft labels give the true class {100 * float(labels.diagonal().nanmean()):.1f} % on average.",
+    )
+    yield Picture(
+        "label_entropy",
+        "Entropy of the soft labels",
+        entropy_figure({run.name: entropy}, observed.num_classes),
+        f"Entropy of the soft labels over training: {ends}.",
+    )
 
 
 def entropy_curve(run: RecordedRun) -> Curve:
-    """Entropy of the soft labels as logged while they are learned; of labels that are not, at task ends."""
+    """Entropy of the soft labels as logged during training; of labels that are not learned, at task ends."""
     logged = run.curve("distill/label_entropy")
     if logged.values or run.observed is None or run.observed.label_entropy is None:
         return logged

@@ -1,4 +1,4 @@
-"""How all figures look: colours that colour-blind readers tell apart, and sizes to be read at half size."""
+"""The style of all figures: colours for colour-blind readers, and text that is legible at half size."""
 
 import io
 import warnings
@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 
 from ddn_lightning.runs.files import atomic_write, write_text
 
-INK = "#1b1b1b"  # text and axes; on a page it becomes the page's own colour
+INK = "#1b1b1b"  # text and axes; on a page, replaced by the text colour of the page
 GRID = "#9a9a9a"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f")  # Okabe and Ito's that stand out on white and black
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f")  # of Okabe and Ito, visible on white and black
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":")
 COLOUR_MAP = "cividis"
@@ -38,9 +38,9 @@ SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 2.2,
     "lines.markersize": 7,
-    "svg.hashsalt": "ddn",  # the same figure gives the same file
+    "svg.hashsalt": "ddn",  # reproducible files
     "text.color": INK,
-    "text.parse_math": False,  # a run may be called $x$
+    "text.parse_math": False,  # the name of a run may contain $
     "xtick.color": INK,
     "ytick.color": INK,
 }
@@ -48,9 +48,9 @@ SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def in_style() -> Iterator[None]:
-    """Draw in the style of this package, and leave the user's own settings alone."""
+    """Draw in the style of this package without changing the user's settings."""
     with matplotlib.style.context(["default", SETTINGS]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script the font does not have
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names in other scripts
         yield
 
 
@@ -61,7 +61,7 @@ def panels(
     margins: tuple[float, float, float, float] = (0.8, 0.7, 0.2, 0.45),
     **kwargs: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with equal panels. Laid out by hand, as matplotlib's own layout doubles the time.
+    """A figure with equal panels, laid out by hand because matplotlib's layout engines double the time.
 
     Args:
         rows: Rows of panels.
@@ -86,7 +86,7 @@ def panels(
 
 
 def series(index: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the n-th line: each of them tells lines apart for itself as far as it goes.
+    """Colour, marker and dashes of the n-th line.
 
     >>> series(0)
     {'color': '#0072b2', 'marker': 'o', 'linestyle': '-'}
@@ -99,7 +99,7 @@ def series(index: int) -> dict[str, Any]:
 
 
 def shorten(name: str, most: int = LONGEST_NAME) -> str:
-    """A name that fits, and that matplotlib does not leave out of a legend.
+    """A name of limited length that matplotlib shows in legends, unlike those that start with ``_``.
 
     >>> shorten("_mine"), shorten("a" * 30, most=5)
     (' _mine', 'aa…aa')
@@ -118,7 +118,7 @@ def heat_map(
     names: Sequence[str],
     texts: Sequence[Sequence[str]] | None = None,
 ) -> None:
-    """A matrix as colours with its scale beside it, and as numbers where ``texts`` are given."""
+    """Draw a matrix as colours with a colour bar, and ``texts`` in its cells if given."""
     picture = axes.imshow(values, norm=norm, cmap=COLOUR_MAP)
     axes.grid(False)
     step = -(-len(names) // MOST_TICKS)
@@ -136,11 +136,11 @@ def heat_map(
             axes.text(column, row, text, ha="center", va="center", color="#000000" if is_bright else "#ffffff")
 
 
-def as_svg(figure: Figure) -> str:
-    """The figure as SVG without a background."""
+def as_svg(figure: Figure, transparent: bool = True) -> str:
+    """The figure as SVG."""
     text = io.StringIO()
     with in_style():
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(text, format="svg", transparent=transparent, metadata={"Date": None})
     return text.getvalue()
 
 
@@ -151,12 +151,9 @@ def save(figure: Figure, folder: Path, name: str) -> None:
 
 
 def save_as(figure: Figure, path: Path) -> None:
-    """Write a figure as what the name of its file ends in, ``.png`` or ``.svg``."""
-    with in_style():
-        if path.suffix.lower() == ".png":
-            with atomic_write(path) as partial:
-                figure.savefig(partial, format="png", dpi=RESOLUTION, pil_kwargs={"compress_level": 1})
-            return
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    write_text(path, text.getvalue())
+    """Write a figure in the format of its suffix, ``.png`` or ``.svg``."""
+    if path.suffix.lower() == ".png":
+        with in_style(), atomic_write(path) as partial:
+            figure.savefig(partial, format="png", dpi=RESOLUTION, pil_kwargs={"compress_level": 1})
+        return
+    write_text(path, as_svg(figure, transparent=False))

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts a table by the column whose heading is pressed; pressed again, the other way round. What is unknown stays last.
+// Sorts a table by the clicked column; a second click reverses the order. Unknown values stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => heading.querySelector("button").addEventListener("click", () => {
@@ -17,7 +17,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     table.tBodies[0].append(...rows);
   }));
 }
-// A link to a run opens it; all are open on paper.
+// Links to a run open its section; all sections are open in print.
 const reveal = () => {
   const target = location.hash.startsWith("#run-") ? document.getElementById(location.hash.slice(1)) : null;
   if (target instanceof HTMLDetailsElement) {

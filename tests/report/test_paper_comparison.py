@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from ddn_lightning.report.comparison import as_csv, as_json, as_markdown, compare
 from ddn_lightning.report.paper import Cell, Target
-from ddn_lightning.report.statistic import statistic
+from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
+from ddn_lightning.report.statistic import estimate
 from ddn_lightning.runs.results import RunResult
 
 ER = Cell("online", "cifar10", 200, "er")
@@ -21,11 +21,11 @@ RESULTS = {
     DDN: [RunResult(40.0, 36.0), None],
     UNKNOWN: [None, None],
 }
-ROWS = compare(TARGETS, RESULTS)
+ROWS = compare_with_paper(TARGETS, RESULTS)
 HEADER = ["ACC ↑", "paper", "difference", "FM ↓", "paper", "difference"]
 
 
-def test_mean_deviation_and_difference_by_hand() -> None:
+def test_mean_deviation_and_difference_match_values_by_hand() -> None:
     acc, fm = ROWS[0].measures["acc"], ROWS[0].measures["fm"]
     assert acc.ours is not None
     assert (acc.ours.mean, acc.ours.std, acc.ours.n) == (34, 4, 3)  # sqrt((16 + 0 + 16) / 2)
@@ -36,7 +36,7 @@ def test_mean_deviation_and_difference_by_hand() -> None:
     assert fm.difference == pytest.approx(3.01)
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_runs_and_methods_are_reported() -> None:
     assert [row.status for row in ROWS] == ["", "1 of 2 runs", "not available", "0 of 2 runs"]
     assert [row.n for row in ROWS] == [3, 1, 0, 0]
     single = ROWS[1].measures["acc"]
@@ -47,7 +47,7 @@ def test_what_is_missing_is_said() -> None:
     assert ROWS[3].measures["acc"].paper is None
 
 
-def test_the_table_to_read() -> None:
+def test_the_markdown_table_has_our_number_the_papers_and_the_difference() -> None:
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in as_markdown(ROWS).splitlines()]
     assert lines[0] == ["setting", "data", "buffer", "method", *HEADER]
     assert lines[2][:4] == ["online", "cifar10", "200", "ER"]
@@ -69,9 +69,9 @@ def test_csv_and_json_hold_the_same_numbers() -> None:
     assert from_json[2]["status"] == "not available"
 
 
-def test_accuracies_of_tasks_stand_beside_the_papers() -> None:
+def test_accuracies_per_task_are_beside_the_papers() -> None:
     target = Target(ER, 36.05, 49.99, (18.42, 83.44))
-    (row,) = compare([target], {ER: [RunResult(50, 0, (20.0, 80.0)), RunResult(50, 0, (22.0, 84.0))]})
+    (row,) = compare_with_paper([target], {ER: [RunResult(50, 0, (20.0, 80.0)), RunResult(50, 0, (22.0, 84.0))]})
     second = row.measures["task2"]
     assert second.ours is not None
     assert second.ours.mean == 82
@@ -82,6 +82,6 @@ def test_accuracies_of_tasks_stand_beside_the_papers() -> None:
     assert json.loads(as_json([row]))[0]["task1_paper"] == 18.42
 
 
-def test_what_was_not_measured_does_not_count() -> None:
-    assert statistic([None, None]) is None
-    assert statistic([2.0, None, 4.0]) == statistic([2.0, 4.0])
+def test_values_that_were_not_measured_are_ignored() -> None:
+    assert estimate([None, None]) is None
+    assert estimate([2.0, None, 4.0]) == estimate([2.0, 4.0])

@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 import torch
 
-from ddn_lightning.report.groups import ALPHA, BETA, alpha_beta_points, by_seed, what_differs
+from ddn_lightning.report.figures.comparison_figures import ALPHA, BETA, alpha_beta_points
 from ddn_lightning.report.paper import Cell, paper_target
+from ddn_lightning.report.seed_group import by_seed, varied_settings
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 
@@ -19,7 +20,7 @@ def a_run(acc: float = 40.0, seed: int = 0, config: dict[str, Any] | None = None
     return RecordedRun(f"run{acc}-{seed}", Path("run"), Results(**whole), {**online, **(config or {})})
 
 
-def test_runs_that_differ_in_their_seed_or_place_are_one_group() -> None:
+def test_runs_that_differ_only_in_seed_or_folder_are_one_group() -> None:
     first, second = a_run(seed=0, config={"runs": "a"}), a_run(seed=1, config={"runs": "b"})
     other = a_run(seed=2, config={"model.init_args.lr": 0.1})
     assert by_seed([first, other, second]) == [[first, second], [other]]
@@ -27,13 +28,14 @@ def test_runs_that_differ_in_their_seed_or_place_are_one_group() -> None:
     assert by_seed([first, same_settings]) == [[first], [same_settings]]
 
 
-def test_only_settings_that_two_runs_give_otherwise_are_told() -> None:
+def test_a_setting_varies_if_two_runs_give_it_different_values() -> None:
     runs = [
         a_run(config={"model.init_args.lr": 0.1, "model.init_args.buffer_size": 1, "trainer.devices": 1}),
         a_run(config={"model.init_args.lr": 0.2, "model.init_args.buffer_size": 2, "trainer.devices": 2}),
         a_run(config={"model.init_args.lr": 0.2, "model.init_args.distiller.init_args.alpha": 1.0}),
     ]
-    assert what_differs(runs) == ["lr 0.1", "lr 0.2", "lr 0.2"]
+    (varied,) = varied_settings(runs)
+    assert [varied.describe(run) for run in range(3)] == ["lr 0.1", "lr 0.2", "lr 0.2"]
 
 
 def test_alpha_and_beta_are_averaged_over_seeds_with_the_other_fixed() -> None:
@@ -81,7 +83,7 @@ def test_alpha_and_beta_are_averaged_over_seeds_with_the_other_fixed() -> None:
         (a_run(method="Own"), None),
     ],
 )
-def test_the_papers_number_is_that_of_the_same_cell(run: RecordedRun, expected: Cell | None) -> None:
+def test_a_run_is_compared_with_the_same_cell_of_the_paper(run: RecordedRun, expected: Cell | None) -> None:
     target = paper_target(run)
     assert (None if target is None else target.cell) == expected
     if expected == Cell("online", "cifar10", 200, "er", "none"):

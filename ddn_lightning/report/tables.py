@@ -1,0 +1,67 @@
+"""Tables as Markdown and CSV, and the short forms of numbers in their cells."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+
+NOTHING = "-"  # in a cell without a number
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int | None = None) -> str:
+    r"""A Markdown table; columns from ``numbers_from`` on are aligned to the right.
+
+    >>> print(markdown_table(["a", "b"], [["x|y", "1"]], numbers_from=1), end="")
+    | a | b |
+    | --- | ---: |
+    | x\|y | 1 |
+    """
+    num_words = len(header) if numbers_from is None else numbers_from
+    rule = ["---" if column < num_words else "---:" for column in range(len(header))]
+    lines = [header, rule, *([in_markdown(cell) for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def in_markdown(text: str) -> str:
+    """Text on one line, with ``|`` escaped."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def csv_table(records: Sequence[Mapping[str, object]]) -> str:
+    """A CSV table with the keys of the first record as header; ``None`` is an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def rounded(value: float | None) -> float | None:
+    """A number for CSV and JSON: four decimals."""
+    return None if value is None else round(value, 4)
+
+
+def as_ranges(numbers: Sequence[int]) -> str:
+    """Sorted integers, with ranges of three and more abbreviated.
+
+    >>> as_ranges([20, 21, 22, 30]), as_ranges([1, 2])
+    ('20-22 30', '1 2')
+    """
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    return " ".join(f"{span[0]}-{span[-1]}" if len(span) > 2 else " ".join(map(str, span)) for span in spans)
+
+
+def duration(seconds: float) -> str:
+    """A duration in two units.
+
+    >>> duration(75.0), duration(4000.0), duration(3.21)
+    ('1 min 15 s', '1 h 6 min', '3.2 s')
+    """
+    whole = round(seconds)
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
