@@ -3,6 +3,7 @@
 import inspect
 import re
 
+import ddn_lightning
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.distiller import LabelDistiller
 from ddn_lightning.methods.base import ReplayMethod
@@ -48,18 +49,13 @@ def readable(message: str) -> str:
 
 
 def class_names(option: str) -> list[str]:
-    """The classes that an option of the command line can name in short."""
+    """The classes of the package that an option of the command line can name in short."""
     base = BASES.get(option)
-    found: set[type] = set() if base is None else _subclasses(base)
-    return sorted({c.__name__ for c in found if not inspect.isabstract(c) and not c.__name__.startswith("_")})
+    exported = [one for one in vars(ddn_lightning).values() if inspect.isclass(one) and not inspect.isabstract(one)]
+    return sorted(one.__name__ for one in exported if base is not None and issubclass(one, base) and one is not base)
 
 
 def _not_a_class(value: str, option: str) -> str:
     choices = ", ".join(class_names(option))
     hint = f"; the choices are {choices}, or give the import path of your own" if choices else ""
     return f"{value} is not a known class{hint}"
-
-
-def _subclasses(base: type) -> set[type]:
-    found: set[type] = set(base.__subclasses__())
-    return found.union(*map(_subclasses, found))
