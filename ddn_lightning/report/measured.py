@@ -118,7 +118,7 @@ def reported(runs: Sequence[MeasuredRun]) -> dict[Group, list[MeasuredRun]]:
 
 
 def measured_table(runs: Sequence[MeasuredRun]) -> str:
-    """Mean ± standard deviation over the seeds as Markdown, a table for each test bed, and the commands below.
+    """Mean ± standard deviation over the seeds as Markdown: a table for each test bed, and its first run's command.
 
     A group has a row for each kind of statistics that it was evaluated with. The differences ``to`` others are taken on
     the same seeds with the same statistics, with their 95 % interval: to the method alone, and to its control with the
@@ -134,13 +134,9 @@ def measured_table(runs: Sequence[MeasuredRun]) -> str:
         for group in groups:
             if group.test_bed == bed:
                 lines += [_row(group, kind, groups) for kind in STATISTICS if _values(groups[group], "acc", kind)]
-        parts.append("\n".join(lines))
-    if not parts:
-        return ""
-    commands = [min(members, key=lambda run: run.seed).command for members in groups.values()]
-    folded = ["<details>", "<summary>The command of each row's first seed</summary>", ""]
-    folded += ["```bash", *commands, "```", "", "</details>"]
-    return "\n\n".join([*parts, "\n".join(folded)]) + "\n"
+        first = next(members[0] for group, members in groups.items() if group.test_bed == bed)
+        parts.append("\n".join([*lines, "", f"```bash\n{first.command}\n```"]))
+    return "\n\n".join(parts) + "\n" if parts else ""
 
 
 def difference(

@@ -100,3 +100,12 @@ def test_the_last_file_chooses_the_statistics_and_keeps_the_users_callbacks(
             settings = parsed(capsys, CONFIGS / "quickstart.yaml", *order)
             assert settings["forgetting"]["statistics"] == name
             assert settings["trainer"]["callbacks"][0]["class_path"].endswith("LearningRateMonitor")
+
+
+def test_the_recipe_is_plain_replay_with_statistics_of_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    base, data = CONFIGS / "base.yaml", CONFIGS / "data/cifar10.yaml"
+    recipe = parsed(capsys, base, data, CONFIGS / "recipe/online.yaml")
+    axes = parsed(
+        capsys, base, CONFIGS / "method/er.yaml", data, CONFIGS / "setting/online.yaml", STATISTICS / "memory.yaml"
+    )
+    assert recipe == axes

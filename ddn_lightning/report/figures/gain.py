@@ -24,7 +24,7 @@ def gain_figure(arms: Sequence[Arm]) -> Figure:
         arms: From :func:`gain_arms`; at least one.
     """
     with in_style():
-        figure, axes = panels(1, len(MEASURES), size=(6.6, 4.3), margins=(0.8, 0.95, 0.45, 0.55))
+        figure, axes = panels(1, len(MEASURES), size=(6.6, 4.3), margins=(0.8, 0.95, 0.5, 0.55))
         for panel, measure in zip(axes, MEASURES, strict=True):
             for number, kind in enumerate(STATISTICS):
                 _draw(panel, [arm for arm in arms if arm.statistics == kind], measure, number)
