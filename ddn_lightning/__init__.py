@@ -1,6 +1,8 @@
 """Replay-based continual learning on PyTorch Lightning."""
 
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 from ddn_lightning.callbacks import (
     DistillNetSnapshot,
@@ -70,6 +72,21 @@ from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 __version__ = version("ddn-lightning")
 
+
+def load(path: str | Path, **kwargs: Any) -> ReplayMethod:
+    """A trained method, ready to predict, with its backbone, transform and class names.
+
+    Args:
+        path: Folder of a run, or a checkpoint. Nothing in it is executed.
+        **kwargs: Arguments of the method that override the checkpoint's, such as a ``backbone`` of one's own.
+
+    Example:
+        >>> load("runs/mine").predict("photos/").names  # doctest: +SKIP
+        ['cat', 'ship']
+    """
+    return ReplayMethod.load_from_checkpoint(path, **kwargs).eval()
+
+
 __all__ = [
     "CLSER",
     "ER",
@@ -132,6 +149,7 @@ __all__ = [
     "concatenate",
     "cross_entropy",
     "gather_shares",
+    "load",
     "local_share",
     "sum_across_ranks",
 ]

@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ddn_lightning.batch_statistics import Buffers
+from ddn_lightning.construction import Constructed
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.memory.exemplar_set import ExemplarSet
@@ -41,7 +42,7 @@ class LabelSource(Protocol):
         """These slots of the memory hold other samples now."""
 
 
-class Learner(LightningModule, ABC):
+class Learner(Constructed, LightningModule, ABC):
     """The interface of a method, below everything that works with one; :class:`ReplayMethod` implements it.
 
     Distillers and callbacks are arguments and helpers of a method, so methods import them. They know it by this class.
@@ -102,6 +103,10 @@ class Learner(LightningModule, ABC):
     @abstractmethod
     def distiller_optimizer(self) -> torch.optim.Optimizer:
         """The distiller's, not wrapped by Lightning: its steps are not to be counted a second time."""
+
+    @abstractmethod
+    def class_scores(self, images: Tensor) -> Tensor:
+        """The scores (batch, num_classes) whose maximum is the prediction."""
 
     @abstractmethod
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:

@@ -87,13 +87,18 @@ def decode_image(path: str, image_size: int | None) -> Decoded:
     """One image, upright as its EXIF data says, on white where it is transparent, and resized if asked for."""
     try:
         with Image.open(path) as image:
-            if image.mode == "F" or image.mode.startswith("I"):  # Pillow would clip these to white without a word
-                raise ValueError(f"its pixels must have 8 bits per channel, got mode {image.mode}")
-            image.load()  # turns some formats upright by itself, and then says so in the EXIF data
-            turn = _turn(image)
-            decoded, was_transparent = _on_background(image)
+            return decode_pixels(image, image_size)
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ConfigurationError(f"cannot decode the image {path}: {error}") from error
+
+
+def decode_pixels(image: Image.Image, image_size: int | None) -> Decoded:
+    """The same for an image that is open."""
+    if image.mode == "F" or image.mode.startswith("I"):  # Pillow would clip these to white without a word
+        raise ValueError(f"its pixels must have 8 bits per channel, got mode {image.mode}")
+    image.load()  # turns some formats upright by itself, and then says so in the EXIF data
+    turn = _turn(image)
+    decoded, was_transparent = _on_background(image)
     if turn is not None:
         decoded = decoded.transpose(turn)
     if image_size is not None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddn_lightning.construction import Constructed
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.facts import Facts
@@ -20,7 +21,7 @@ from ddn_lightning.samples import Samples
 DRAWS = "distiller"  # the random stream of what a distiller draws to learn by
 
 
-class LabelDistiller(nn.Module, ABC):
+class LabelDistiller(Constructed, nn.Module, ABC):
     """Adds a term to a method's loss: the cross-entropy of replayed samples with soft labels.
 
     Which samples: by default a draw of its own from the *old memory*, the samples of earlier tasks (the memory

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.construction import Constructed
 from ddn_lightning.errors import check_positive
 from ddn_lightning.samples import Samples
 
@@ -26,7 +27,7 @@ class MemoryHost(Protocol):
         """Stored images as the network takes them, not augmented."""
 
 
-class Memory(ABC):
+class Memory(Constructed, ABC):
     """Slots that are filled from a stream and drawn from.
 
     Every rank has a memory of its own and does the same with it, by a generator on the host: all are equal.

@@ -22,7 +22,8 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.checkpoint.weights import check_buffers
 from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.lightning_internals import has_trainer
-from ddn_lightning.methods.task_learner import CHECKPOINT_KEY, TaskLearner
+from ddn_lightning.methods.loading import CHECKPOINT_KEY
+from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.samples import Samples
 
 CALIBRATED, RUNNING = "calibrated_statistics", "running_statistics"
@@ -109,11 +110,6 @@ class CalibratedLearner(TaskLearner, ABC):
     def calibration_slots(self) -> Tensor:
         """Which stored samples calibrated statistics are those of, on the host: all."""
         return torch.empty(0, dtype=torch.long) if self.stored_samples is None else self.stored_samples.slots
-
-    def normalised(self, images: Tensor) -> Tensor:
-        """Stored images as the network takes them, not augmented."""
-        assert self.transform is not None
-        return self.transform(images.to(self.device)).to(self.dtype)
 
     @contextmanager
     def calibrated(self, buffers: Buffers) -> Iterator[None]:

@@ -2,8 +2,10 @@
 
 from torch import Tensor, nn
 
+from ddn_lightning.construction import Constructed
 
-class Backbone(nn.Module):
+
+class Backbone(Constructed, nn.Module):
     """A network from normalised images to features. The method that uses it adds the head.
 
     A feature extractor from elsewhere needs no more than the attribute ``feature_dim``; only the command line asks for
