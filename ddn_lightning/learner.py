@@ -12,6 +12,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ddn_lightning.batch_statistics import Buffers
+from ddn_lightning.construction import Constructed
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.memory.exemplar_set import ExemplarSet
@@ -62,7 +63,7 @@ class LabelSource(Protocol):
         """Called when these slots of the memory have received new samples."""
 
 
-class Learner(LightningModule, ABC):
+class Learner(Constructed, LightningModule, ABC):
     """The interface of a method; :class:`ReplayMethod` implements it.
 
     Methods import distillers and callbacks, which therefore refer to a method by this class.
@@ -123,6 +124,10 @@ class Learner(LightningModule, ABC):
     @abstractmethod
     def distiller_optimizer(self) -> torch.optim.Optimizer:
         """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
+
+    @abstractmethod
+    def class_scores(self, images: Tensor) -> Tensor:
+        """The scores (batch, num_classes) whose maximum is the prediction."""
 
     @abstractmethod
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:

@@ -20,6 +20,7 @@ from ddn_lightning.cli.compare_command import compare
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.lost_process import loss_of_a_process
 from ddn_lightning.cli.parser import DDNParser
+from ddn_lightning.cli.predict_command import predict
 from ddn_lightning.cli.report_command import report
 from ddn_lightning.cli.reproduce_command import reproduce
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -34,6 +35,7 @@ EXPECTED_WARNINGS = (
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # an evaluation has no RunRecord
 )
 EPILOG = (
+    "'ddn predict --help': classes of images by a trained method; "
     "'ddn report --help': an HTML page of runs; 'ddn compare --help': differences between runs, paired by seed; "
     "'ddn reproduce --help': all runs of a table of the DDN paper; "
     "'ddn bench --help': the cost of a step on this machine"
@@ -87,7 +89,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], args: list[str] | None) -> int:
-    commands = {"reproduce": reproduce, "report": report, "compare": compare, "bench": bench}
+    commands = {"predict": predict, "reproduce": reproduce, "report": report, "compare": compare, "bench": bench}
     try:
         if arguments and arguments[0] in commands:
             return commands[arguments[0]](arguments[1:])

@@ -13,7 +13,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from lightning.pytorch.cli import LightningArgumentParser
 
-from ddn_lightning import data, distill, methods, networks
+from ddn_lightning import data, distill, memory, methods, networks
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.runs.config import check_extent, read_settings
 
@@ -24,6 +24,7 @@ CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and bas
     "data": (data, data.TaskSequence),
     "backbone": (networks, networks.Backbone),
     "distiller": (distill, distill.LabelDistiller),
+    "memory": (memory, memory.Memory),
 }
 NOISE = (
     r"Does not validate against any of the Union subtypes",

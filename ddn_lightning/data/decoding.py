@@ -78,13 +78,18 @@ def decode_image(path: str, image_size: int | None) -> Decoded:
     """Decode an image, turn it upright by its EXIF data, put it on white if transparent, and resize it."""
     try:
         with Image.open(path) as image:
-            if image.mode == "F" or image.mode.startswith("I"):  # Pillow would silently clip these to white
-                raise ValueError(f"its pixels must have 8 bits per channel, got mode {image.mode}")
-            image.load()  # turns some formats upright and updates their EXIF data
-            transpose = _upright_transpose(image)
-            decoded, was_transparent = _on_background(image)
+            return decode_pixels(image, image_size)
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ConfigurationError(f"cannot decode the image {path}: {error}") from error
+
+
+def decode_pixels(image: Image.Image, image_size: int | None) -> Decoded:
+    """Decode an image that is open."""
+    if image.mode == "F" or image.mode.startswith("I"):  # Pillow would silently clip these to white
+        raise ValueError(f"its pixels must have 8 bits per channel, got mode {image.mode}")
+    image.load()  # turns some formats upright and updates their EXIF data
+    transpose = _upright_transpose(image)
+    decoded, was_transparent = _on_background(image)
     if transpose is not None:
         decoded = decoded.transpose(transpose)
     if image_size is not None:

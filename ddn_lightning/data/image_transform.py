@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.construction import Constructed
 from ddn_lightning.distributed import local_share, moved
 from ddn_lightning.errors import ConfigurationError, check_positive
 
 
-class ImageTransform:
+class ImageTransform(Constructed):
     """Turns raw ``uint8`` images into normalised floats, with a random crop and flip per image when training.
 
     With a generator it augments: pads with black, crops each image at a random position back to its size, and mirrors

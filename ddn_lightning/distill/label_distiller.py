@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddn_lightning.construction import Constructed
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.learner import Facts, Learner
@@ -19,7 +20,7 @@ from ddn_lightning.samples import Samples
 DRAWS = "distiller"  # the random stream of a distiller's own draws
 
 
-class LabelDistiller(nn.Module, ABC):
+class LabelDistiller(Constructed, nn.Module, ABC):
     """Adds a term to a method's loss: the cross-entropy of replayed samples with soft labels.
 
     By default the term has its own draw from the *old memory*, the samples of earlier tasks (the memory

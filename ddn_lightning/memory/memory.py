@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.construction import Constructed
 from ddn_lightning.errors import check_positive
 from ddn_lightning.samples import Samples
 
@@ -26,7 +27,7 @@ class MemoryHost(Protocol):
         """Stored images as network inputs, not augmented."""
 
 
-class Memory(ABC):
+class Memory(Constructed, ABC):
     """Slots that are filled from a stream of samples and drawn from.
 
     Every rank has the same memory: all ranks add the same samples and draw from equal generators on the host.

@@ -13,6 +13,8 @@ from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
 from ddn_lightning.methods.mnemonics import Mnemonics
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
+from ddn_lightning.methods.portable_learner import load
+from ddn_lightning.methods.prediction import Predictions
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 
@@ -30,6 +32,8 @@ __all__ = [
     "LoDM",
     "Mnemonics",
     "PixelDistillation",
+    "Predictions",
     "ReplayMethod",
     "WholeBufferDistillation",
+    "load",
 ]

@@ -22,7 +22,8 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.checkpoint.weights import check_buffers
 from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.lightning_internals import has_trainer
-from ddn_lightning.methods.task_learner import CHECKPOINT_KEY, TaskLearner
+from ddn_lightning.methods.loading import CHECKPOINT_KEY
+from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.samples import Samples
 
 CALIBRATED, RUNNING = "calibrated_statistics", "running_statistics"

@@ -17,22 +17,24 @@ from ddn_lightning.checkpoint.record import (
     table_of_contents,
 )
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
+from ddn_lightning.construction import construction_of, plain
+from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
+from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
+from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
-CHECKPOINT_KEY = "ddn_lightning"
 
-
-class TaskLearner(DivergenceGuard):
+class TaskLearner(DivergenceGuard, PortableLearner):
     """Backbone and head with hooks for tasks: everything of a method except its training step.
 
     :meth:`begin_task` runs before a task's first batch. :meth:`end_task` runs after its last batch or, in a run that
@@ -128,6 +130,7 @@ class TaskLearner(DivergenceGuard):
         self._check_sequence(sequence)
         if self.transform is None:
             self.transform = sequence.transform
+        self.take_names_and_shape(sequence.data_record())
         if stage == "fit":
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
             self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
@@ -164,10 +167,6 @@ class TaskLearner(DivergenceGuard):
         """Scores of a test batch, for the callbacks to measure."""
         return self.class_scores(self.normalised(batch.images))
 
-    def predict_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """The predicted classes."""
-        return self.validation_step(batch, batch_index).argmax(dim=1)
-
     def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
@@ -202,6 +201,8 @@ class TaskLearner(DivergenceGuard):
             "num_classes": self.num_classes,
             "streams": self.streams.state_dict(),
             "sequence": self.sequence.resume_state(),
+            MODEL: construction_of(self),
+            TRANSFORM: plain(self.transform),
         }
         checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)
 
@@ -209,6 +210,8 @@ class TaskLearner(DivergenceGuard):
         """Refuse checkpoints of another method or number of classes, and damaged ones."""
         record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
         self.streams.load_state_dict(record["streams"])
+        if (data := record["sequence"].get("data")) is not None:  # version 0.1 did not note it
+            self.take_names_and_shape(DataRecord.from_plain(data))
         if isinstance(checkpoint.get("state_dict"), dict):
             move_epochs_evaluated(checkpoint)
         if not has_trainer(self):

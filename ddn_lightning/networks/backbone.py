@@ -2,8 +2,10 @@
 
 from torch import Tensor, nn
 
+from ddn_lightning.construction import Constructed
 
-class Backbone(nn.Module):
+
+class Backbone(Constructed, nn.Module):
     """A network from normalised images to features, without a head.
 
     In Python any module with an attribute ``feature_dim`` works; the command line needs a subclass.

@@ -1,0 +1,76 @@
+"""The command ``ddn predict``."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+import ddn_lightning
+from ddn_lightning.cli.output import check_output, write_output
+from ddn_lightning.cli.parser import CommandParser
+from ddn_lightning.data.decoding import show_progress
+from ddn_lightning.data.image_tree import list_images
+from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.methods.prediction import Predictions
+
+DESCRIPTION = """Classify images by a trained method: ddn predict runs/mine photos/ -o classes.csv. One line per image:
+the file, its most probable class and the probability; with --top 3 the next ones too."""
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    settings = _parser().parse_args(list(arguments))
+    check_output(settings.output)
+    check_positive(top=settings.top, batch_size=settings.batch_size)
+    files = _files(Path(settings.images))
+    method = ddn_lightning.load(settings.run).to(settings.device)
+    parts = [files[start : start + settings.batch_size] for start in range(0, len(files), settings.batch_size)]
+    found = [method.predict(part) for part in show_progress(parts, "predicting", len(parts))]
+    write_output(settings.output, as_csv(found, files, settings.top))
+    return 0
+
+
+def as_csv(found: Sequence[Predictions], files: Sequence[str], top: int) -> str:
+    """File, class and probability, and as many more classes as asked for."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    rows = [row for part in found for row in part.top(top)]
+    number = len(rows[0])
+    further = [name for place in range(2, number + 1) for name in (f"class_{place}", f"probability_{place}")]
+    writer.writerow(["file", "class", "probability", *further])
+    for file, row in zip(files, rows, strict=True):
+        writer.writerow([file, *(cell for name, value in row for cell in (name, f"{value:.6f}"))])
+    return text.getvalue()
+
+
+def _files(images: Path) -> list[str]:
+    """The image itself, or the images in a folder and in the folders within it."""
+    if not images.exists():
+        raise ConfigurationError(f"images must be a file or folder, got {images}: not there")
+    if images.is_file():
+        return [str(images)]
+    folders = [str(images), *sorted(str(path) for path in images.rglob("*") if path.is_dir())]
+    found = [file.path for folder in folders for file in _images_in(folder)]
+    if not found:
+        raise ConfigurationError(f"images must be a folder with images in it, got {images}")
+    return found
+
+
+def _images_in(folder: str) -> list:  # type: ignore[type-arg]
+    try:
+        return list_images([folder])
+    except ConfigurationError:  # none right in this folder
+        return []
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="ddn predict", description=DESCRIPTION)
+    parser.add_argument("run", type=str, metavar="RUN", help="Folder of a run, or a checkpoint.")
+    parser.add_argument("images", type=str, metavar="IMAGES", help="An image, or a folder with images.")
+    parser.add_argument("-o", "--output", type=str, default="-", help="CSV file; - prints it.")
+    parser.add_argument("--top", type=int, default=1, help="Classes per image, the most probable first.")
+    parser.add_argument("--batch_size", type=int, default=256, help="Images per forward pass.")
+    parser.add_argument("--device", type=str, default="cuda" if torch.cuda.is_available() else "cpu", help="Device.")
+    return parser

@@ -1,0 +1,137 @@
+"""How an object was made, as plain data: its class and its constructor's arguments; and the object made anew."""
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from ddn_lightning.errors import ConfigurationError
+
+CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
+PLAIN = (bool, int, float, str, type(None))
+Made = TypeVar("Made", bound="Constructed")
+
+
+class Constructed:
+    """Remembers its constructor's arguments, so that a checkpoint can say how to make it anew.
+
+    Signatures show the arguments of the base classes too, in ``help()`` and completion.
+
+    Example:
+        >>> class Net(Constructed):
+        ...     def __init__(self, width: int = 4, **kwargs): ...
+        >>> construction_of(Net(width=8))[INIT_ARGS]
+        {'width': 8}
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Note the arguments; what is wrong with them is for the constructor to say."""
+        made = super().__new__(cls)
+        try:
+            given = full_signature(cls).bind_partial(*args, **kwargs).arguments
+        except TypeError:
+            given = {}
+        extra = given.pop("kwargs", {})
+        vars(made)["constructor_arguments"] = {**given, **extra}
+        return made
+
+
+def full_signature(cls: type) -> inspect.Signature:
+    """The arguments of a class, with those that it hands on to its bases by ``*args`` and ``**kwargs``."""
+    positional: dict[str, inspect.Parameter] = {}
+    keywords: dict[str, inspect.Parameter] = {}
+    takes_positional = True
+    for base in [base for base in cls.mro() if "__init__" in vars(base)]:
+        own = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        for parameter in own:
+            if parameter.name in {**positional, **keywords}:
+                continue
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and takes_positional:
+                positional[parameter.name] = parameter
+            elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                keywords[parameter.name] = parameter.replace(kind=parameter.KEYWORD_ONLY)
+        kinds = {parameter.kind for parameter in own}
+        takes_positional = takes_positional and inspect.Parameter.VAR_POSITIONAL in kinds
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return inspect.Signature([*positional.values(), *keywords.values()])
+
+
+def construction_of(made: Constructed) -> dict[str, Any]:
+    """Class and arguments as plain data, which loads with ``weights_only=True``."""
+    arguments = {name: plain(value) for name, value in made.constructor_arguments.items()}  # type: ignore[attr-defined]
+    return {CLASS_PATH: path_of(type(made)), INIT_ARGS: arguments}
+
+
+def make(description: Any, base: type[Made], what: str) -> Made:
+    """The object that was described.
+
+    Args:
+        description: From :func:`construction_of`.
+        base: What it must be: nothing else is made.
+        what: What it is, for messages.
+    """
+    if not isinstance(description, dict) or NOT_KEPT in description:
+        kind = description.get(NOT_KEPT) if isinstance(description, dict) else description
+        raise ConfigurationError(f"{what} cannot be made from the checkpoint, which holds no {kind}: pass {what}=")
+    cls = find_class(description.get(CLASS_PATH), base, what)
+    arguments = description.get(INIT_ARGS)
+    if not isinstance(arguments, dict):
+        raise ConfigurationError(f"the checkpoint's {what} must have its arguments, got {arguments!r}")
+    return cls(**{name: _made(value, name) for name, value in arguments.items() if not _is_left_out(value)})
+
+
+def find_class(path: object, base: type[Made], what: str) -> type[Made]:
+    """The class at an import path, if it is one of a kind."""
+    module, _, name = str(path).rpartition(".")
+    if module == "__main__" or "<locals>" in str(path):
+        raise ConfigurationError(
+            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or pass {what}="
+        )
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or pass {what}="
+        ) from error
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise ConfigurationError(f"the checkpoint's {what} must be a {base.__name__}, got {path}")
+    return found
+
+
+def path_of(cls: type) -> str:
+    """Where to import a class from: the package itself for what it exports, so that files may move.
+
+    >>> from ddn_lightning import ER
+    >>> path_of(ER)
+    'ddn_lightning.ER'
+    """
+    package = cls.__module__.partition(".")[0]
+    is_exported = getattr(sys.modules.get(package), cls.__name__, None) is cls
+    return f"{package if is_exported else cls.__module__}.{cls.__qualname__}"
+
+
+def plain(value: object) -> Any:
+    """A value as plain data; of what cannot be said so, only its type is kept."""
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Constructed):
+        return construction_of(value)
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return str(value) if isinstance(value, Path) else {NOT_KEPT: path_of(type(value))}
+
+
+def _is_left_out(value: object) -> bool:
+    return isinstance(value, dict) and NOT_KEPT in value
+
+
+def _made(value: Any, name: str) -> Any:
+    if isinstance(value, dict) and CLASS_PATH in value:
+        return make(value, Constructed, name)
+    return value

@@ -1,0 +1,96 @@
+"""A learner that can be taken away: it predicts for images from anywhere, and is loaded without arguments by hand."""
+
+import inspect
+from abc import ABC
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self, cast
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.data.data_record import DataRecord
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.learner import Learner
+from ddn_lightning.methods.loading import arguments_of, class_of, find_checkpoint, has_model, read_checkpoint
+from ddn_lightning.methods.prediction import Images, Predictions, raw_images
+from ddn_lightning.optimization import evaluating
+from ddn_lightning.samples import Samples
+
+
+class PortableLearner(Learner, ABC):
+    """Carries what predictions need besides the network: transform, class names, size of the images."""
+
+    class_names: tuple[str, ...] | None = None  # of the data that it was trained on, if they have names
+    image_shape: tuple[int, ...] | None = None  # (channels, height, width)
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Stored images as the network takes them, not augmented."""
+        assert self.transform is not None
+        return self.transform(images.to(self.device)).to(self.dtype)
+
+    def predict(self, images: Images, batch_size: int = 256) -> Predictions:
+        """Class names and probabilities for images from anywhere.
+
+        Args:
+            images: Raw ``uint8`` images (number, channels, height, width), a PIL image, an image file, a folder of
+                image files, or a list of these.
+            batch_size: Images per forward pass.
+
+        Example:
+            >>> method = ddn_lightning.load("runs/mine")  # doctest: +SKIP
+            >>> method.predict("photos/").names  # doctest: +SKIP
+            ['cat', 'ship']
+        """
+        if self.image_shape is None or self.transform is None:
+            raise ConfigurationError("predict needs a trained method: this one has seen no images")
+        raw, files = raw_images(images, self.image_shape)
+        with evaluating(self):
+            scores = [self.class_scores(self.normalised(part)) for part in torch.split(raw, batch_size) if len(part)]
+        empty = torch.empty(0, self.num_classes)
+        probabilities = torch.cat([one.float().softmax(dim=1).cpu() for one in scores] or [empty])
+        names = self.class_names or tuple(map(str, range(self.num_classes)))
+        return Predictions(probabilities, names, files)
+
+    def predict_step(self, batch: Samples | Tensor | Sequence[Tensor], batch_index: int) -> Tensor:
+        """The predicted classes of a batch of raw images, alone or with labels."""
+        if isinstance(batch, Samples):
+            return self.validation_step(batch, batch_index).argmax(dim=1)
+        images = batch if isinstance(batch, Tensor) else batch[0]
+        return self.class_scores(self.normalised(images)).argmax(dim=1)
+
+    def take_names_and_shape(self, data: DataRecord) -> None:
+        """Note what classes are called and what images look like, for predictions without the data."""
+        self.class_names = data.class_names
+        facts = data.test or data.train
+        self.image_shape = None if facts is None else tuple(facts.image_shape)
+
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls,
+        checkpoint_path: str | Path,
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = True,
+        **kwargs: Any,
+    ) -> Self:
+        """A trained method, as Lightning has it, without any argument by hand.
+
+        Args:
+            checkpoint_path: A checkpoint, or the folder of a run.
+            map_location: Device.
+            hparams_file: For checkpoints of version 0.1 only.
+            strict: Whether all weights must be there, and no others.
+            weights_only: Nothing in a checkpoint is executed, whatever this says, unless it is of version 0.1.
+            **kwargs: Arguments of the method that override the checkpoint's, such as a ``backbone`` of one's own.
+        """
+        checkpoint = read_checkpoint(checkpoint_path)
+        maker: Any = class_of(checkpoint, PortableLearner) if inspect.isabstract(cls) else cls
+        if not has_model(checkpoint):
+            path = find_checkpoint(checkpoint_path)
+            return super().load_from_checkpoint(path, map_location, hparams_file, strict, weights_only, **kwargs)
+        method = maker(**{**arguments_of(checkpoint, given=tuple(kwargs)), **kwargs})
+        method.on_load_checkpoint(checkpoint)
+        method.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
+        return cast(Self, method if map_location is None else method.to(map_location))

@@ -1,0 +1,117 @@
+"""Predictions of a trained method for images from anywhere."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ddn_lightning.data.decoding import decode_image, decode_pixels
+from ddn_lightning.data.image_tree import list_images
+from ddn_lightning.errors import ConfigurationError
+
+Images = Tensor | Image.Image | str | Path | Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a method says of images.
+
+    Args:
+        probabilities: Probability of each class (number of images, classes), on the host.
+        class_names: Name of each class.
+        files: Where the images came from, if from files.
+
+    Example:
+        >>> found = Predictions(torch.tensor([[0.2, 0.8]]), ("cat", "dog"))
+        >>> found.names, list(found)
+        (['dog'], [('dog', 0.800000011920929)])
+    """
+
+    probabilities: Tensor
+    class_names: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        """The most probable class of each image, with its probability."""
+        values, labels = self.probabilities.max(dim=1)
+        return ((self.class_names[label], value) for label, value in zip(labels.tolist(), values.tolist(), strict=True))
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable class of each image, as a number."""
+        return self.probabilities.argmax(dim=1)
+
+    @property
+    def names(self) -> list[str]:
+        """The most probable class of each image, by name."""
+        return [name for name, _ in self]
+
+    def top(self, number: int) -> list[list[tuple[str, float]]]:
+        """The most probable classes of each image, the best first."""
+        values, labels = self.probabilities.topk(min(number, len(self.class_names)), dim=1)
+        return [
+            [(self.class_names[label], value) for label, value in zip(row, best, strict=True)]
+            for row, best in zip(labels.tolist(), values.tolist(), strict=True)
+        ]
+
+
+def raw_images(images: Images, image_shape: Sequence[int]) -> tuple[Tensor, tuple[str, ...]]:
+    """Images of any kind as ``uint8`` (number, channels, height, width), and their files if they have any.
+
+    Files and PIL images are turned upright, put on white where they are transparent and resized, as those of
+    :class:`SplitImageFolder` are.
+
+    Args:
+        images: A tensor of one image or of several, a PIL image, a file, a folder of files, or a list of these.
+        image_shape: Channels, height and width that the method was trained on.
+    """
+    if isinstance(images, str | Path):
+        path = Path(images).expanduser()
+        files = [file.path for file in list_images([str(path)])] if path.is_dir() else [str(path)]
+        return torch.stack([_from_file(file, image_shape) for file in files]), tuple(files)
+    if isinstance(images, Tensor):
+        return _checked(images if images.dim() == 4 else images[None], image_shape), ()
+    if isinstance(images, Image.Image):
+        return _from_pil(images, image_shape)[None], ()
+    parts = [raw_images(one, image_shape) for one in images]
+    if not parts:
+        return torch.empty(0, *image_shape, dtype=torch.uint8), ()
+    return torch.cat([part for part, _ in parts]), tuple(file for _, files in parts for file in files)
+
+
+def _checked(images: Tensor, image_shape: Sequence[int]) -> Tensor:
+    if images.dtype != torch.uint8 or tuple(images.shape[1:]) != tuple(image_shape):
+        found = f"{str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
+        shape = ", ".join(map(str, image_shape))
+        raise ConfigurationError(f"images must be uint8 of shape (number, {shape}), not normalised, got {found}")
+    return images
+
+
+def _from_file(path: str, image_shape: Sequence[int]) -> Tensor:
+    return _as_tensor(decode_image(path, _side(image_shape)).pixels, image_shape)
+
+
+def _from_pil(image: Image.Image, image_shape: Sequence[int]) -> Tensor:
+    return _as_tensor(decode_pixels(image, _side(image_shape)).pixels, image_shape)
+
+
+def _side(image_shape: Sequence[int]) -> int:
+    _, height, width = image_shape
+    if height != width:
+        raise ConfigurationError(f"images must be given as a tensor of {height}x{width} pixels: others are made square")
+    return height
+
+
+def _as_tensor(pixels: Any, image_shape: Sequence[int]) -> Tensor:
+    image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+    if image_shape[0] == 1:  # a method of grey images: luma as PIL's mode L has it
+        grey = (image.float() * torch.tensor([299.0, 587.0, 114.0]).view(3, 1, 1)).sum(dim=0, keepdim=True) / 1000
+        return grey.round().to(torch.uint8)
+    return image

@@ -1,0 +1,160 @@
+"""A trained method is taken away: loaded without arguments by hand, and asked about images from anywhere."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from every_method import COMBINATIONS, build
+from PIL import Image
+from tiny import TinySequence, quiet_trainer, small_net
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import ddn_lightning
+from ddn_lightning import ER, ConfigurationError, DataDistillNet, LabelDistiller, ReplayMethod, SmallNet
+
+Fit = Callable[..., ReplayMethod]
+
+
+class NamedSequence(TinySequence):
+    class_names = ("ant", "bee", "cat", "dog", "eel", "fox")
+
+
+def saved(fit: Fit, folder: Path, make: Callable[[], ReplayMethod]) -> ReplayMethod:
+    method = fit(make, NamedSequence(batch_size=6))
+    method.trainer.save_checkpoint(folder / "trained.ckpt")
+    return method
+
+
+@pytest.mark.parametrize(("method_class", "distiller_class"), [c for c in COMBINATIONS if c.id not in ("SlowEnding",)])
+def test_a_method_loads_itself_and_predicts_the_same(
+    fit: Fit, tmp_path: Path, method_class: type[ReplayMethod], distiller_class: type[LabelDistiller] | None
+) -> None:
+    method = saved(fit, tmp_path, lambda: build(method_class, distiller_class, small_net()))
+    loaded = ddn_lightning.load(tmp_path / "trained.ckpt")
+    assert type(loaded) is method_class
+    assert type(loaded.distiller) is type(method.distiller)
+    assert type(loaded.memory) is type(method.memory)
+    images, _ = NamedSequence().load(train=False)
+    assert torch.equal(loaded.predict(images).probabilities, method.predict(images).probabilities)
+    assert torch.equal(loaded.accuracy_matrix.nan_to_num(), method.accuracy_matrix.nan_to_num())
+
+
+@pytest.fixture
+def trained(fit: Fit, tmp_path: Path) -> ReplayMethod:
+    return saved(fit, tmp_path, lambda: ER(small_net(), num_classes=6, distiller=DataDistillNet(beta=0.3), lr=0.2))
+
+
+def test_every_argument_comes_back(trained: ReplayMethod, tmp_path: Path) -> None:
+    for loaded in (ER.load_from_checkpoint(tmp_path / "trained.ckpt"), ddn_lightning.load(tmp_path / "trained.ckpt")):
+        assert (loaded.lr, loaded.distiller.beta, loaded.backbone.feature_dim) == (0.2, 0.3, 8)
+        assert loaded.class_names == NamedSequence.class_names
+        assert loaded.image_shape == (1, 8, 8)
+    other = ddn_lightning.load(tmp_path / "trained.ckpt", lr=0.5, backbone=small_net())
+    assert other.lr == 0.5
+
+
+def test_images_of_any_kind_are_predicted_alike(trained: ReplayMethod, tmp_path: Path) -> None:
+    images, _ = NamedSequence().load(train=False)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, image in enumerate(images[:5]):
+        Image.fromarray(image[0].numpy()).save(folder / f"{number}.png")
+    expected = trained.predict(images[:5])
+    opened = [Image.open(folder / f"{number}.png") for number in range(5)]
+    for given in (folder, str(folder), opened, [folder / "0.png", *images[1:5]], list(images[:5])):
+        assert torch.equal(trained.predict(given).probabilities, expected.probabilities)
+    found = trained.predict(folder)
+    assert [Path(file).name for file in found.files] == [f"{n}.png" for n in range(5)]
+    assert found.names == [NamedSequence.class_names[label] for label in expected.labels]
+    assert found.top(2)[0][0] == next(iter(found))
+    assert torch.allclose(found.probabilities.sum(dim=1), torch.ones(5))
+    assert len(trained.predict([])) == 0
+
+
+def test_any_loader_of_images_works_with_the_trainer(trained: ReplayMethod, tmp_path: Path) -> None:
+    loaded = ddn_lightning.load(tmp_path / "trained.ckpt")
+    images, labels = NamedSequence().load(train=False)
+    for data in (TensorDataset(images, labels), images):
+        found = quiet_trainer().predict(loaded, DataLoader(data, batch_size=7))
+        assert torch.equal(torch.cat(found), trained.predict(images).labels)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (
+            torch.rand(2, 1, 8, 8),
+            r"\(number, 1, 8, 8\), not normalised, got float32 of shape \(2, 1, 8, 8\)",
+        ),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), r"got uint8 of shape \(2, 3, 8, 8\)"),
+        ("nowhere.png", "cannot decode the image nowhere.png"),
+    ],
+)
+def test_images_that_do_not_fit_are_named(trained: ReplayMethod, images: object, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        trained.predict(images)
+
+
+def test_an_untrained_method_cannot_predict() -> None:
+    with pytest.raises(ConfigurationError, match="predict needs a trained method"):
+        ER(small_net(), num_classes=6).predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
+
+
+def test_a_class_that_cannot_be_imported_is_named(fit: Fit, tmp_path: Path) -> None:
+    class Local(SmallNet):
+        pass
+
+    saved(fit, tmp_path, lambda: ER(Local(width=4, feature_dim=8), num_classes=6))
+    with pytest.raises(ConfigurationError, match=r"backbone was made by .*<locals>.Local, which cannot be imported"):
+        ddn_lightning.load(tmp_path / "trained.ckpt")
+    assert ddn_lightning.load(tmp_path / "trained.ckpt", backbone=small_net()).predict(NamedSequence().load(True)[0])
+
+
+def test_a_network_from_elsewhere_is_asked_for(fit: Fit, tmp_path: Path) -> None:
+    def elsewhere() -> nn.Module:
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 8))
+        network.feature_dim = 8
+        return network
+
+    method = saved(fit, tmp_path, lambda: ER(elsewhere(), num_classes=6))
+    with pytest.raises(ConfigurationError, match=r"holds no torch\.nn\.modules\.container\.Sequential: pass backbone="):
+        ddn_lightning.load(tmp_path / "trained.ckpt")
+    images, _ = NamedSequence().load(train=False)
+    loaded = ddn_lightning.load(tmp_path / "trained.ckpt", backbone=elsewhere())
+    assert torch.equal(loaded.predict(images).probabilities, method.predict(images).probabilities)
+
+
+@pytest.mark.parametrize("path", ["os.system", "torch.nn.Linear", "ddn_lightning.Samples"])
+def test_nothing_but_what_belongs_there_is_made(trained: ReplayMethod, tmp_path: Path, path: str) -> None:
+    checkpoint = torch.load(tmp_path / "trained.ckpt", weights_only=True)
+    checkpoint["ddn_lightning"]["model"]["init_args"]["backbone"] = {"class_path": path, "init_args": {}}
+    torch.save(checkpoint, tmp_path / "changed.ckpt")
+    with pytest.raises(ConfigurationError, match=f"backbone must be a Constructed, got {path}"):
+        ddn_lightning.load(tmp_path / "changed.ckpt")
+
+
+def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "text.ckpt").write_text("hello")
+    with pytest.raises(ConfigurationError, match="must be a checkpoint of a method, and cannot be read"):
+        ddn_lightning.load(tmp_path / "text.ckpt")
+    with pytest.raises(ConfigurationError, match=r"path must be a run folder with checkpoints/last.ckpt"):
+        ddn_lightning.load(tmp_path)
+
+
+def test_a_checkpoint_of_version_0_1_says_what_to_do(trained: ReplayMethod, tmp_path: Path) -> None:
+    checkpoint = torch.load(tmp_path / "trained.ckpt", weights_only=True)
+    del checkpoint["ddn_lightning"]["model"]
+    torch.save(checkpoint, tmp_path / "old.ckpt")
+    with pytest.raises(ConfigurationError, match=r"version 0.1 .* ER.load_from_checkpoint\(path, backbone=..."):
+        ddn_lightning.load(tmp_path / "old.ckpt")
+
+
+def test_signatures_show_the_arguments_of_the_bases() -> None:
+    import inspect
+
+    shown = inspect.signature(ER).parameters
+    assert list(shown)[:4] == ["backbone", "num_classes", "buffer_size", "replay_batch_size"]
+    assert {"lr", "momentum", "batches", "distiller", "mask_unseen", "running_statistics"} <= set(shown)
+    assert shown["lr"].default == 0.03
