@@ -22,43 +22,6 @@ from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 __version__ = version("ddn-lightning")
 
-__all__``.
-"""
-
-from importlib.metadata import version
-
-from ddn_lightning import callbacks, data, distill, memory, methods
-from ddn_lightning.callbacks import *  # noqa: F403
-from ddn_lightning.data import *  # noqa: F403
-from ddn_lightning.distill import *  # noqa: F403
-from ddn_lightning.distributed import gather_shares, local_share, sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, DivergenceError
-from ddn_lightning.learner import Learner
-from ddn_lightning.memory import *  # noqa: F403
-from ddn_lightning.methods import *  # noqa: F403
-from ddn_lightning.metrics import AccuracyMatrix
-from ddn_lightning.networks import Backbone, ResNet18, SmallNet
-from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.runs import CurveLogger
-from ddn_lightning.samples import Samples, concatenate, cross_entropy
-
-__version__ = version("ddn-lightning")
-
-
-def load(path: str | Path, **kwargs: Any) -> ReplayMethod:
-    """A trained method, ready to predict, with its backbone, transform and class names.
-
-    Args:
-        path: Folder of a run, or a checkpoint. Nothing in it is executed.
-        **kwargs: Arguments of the method that override the checkpoint's, such as a ``backbone`` of one's own.
-
-    Example:
-        >>> load("runs/mine").predict("photos/").names  # doctest: +SKIP
-        ['cat', 'ship']
-    """
-    return ReplayMethod.load_from_checkpoint(path, **kwargs).eval()
-
-
 __all__ = [
     "AccuracyMatrix",
     "Backbone",

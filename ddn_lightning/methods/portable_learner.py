@@ -94,3 +94,17 @@ class PortableLearner(Learner, ABC):
         method.on_load_checkpoint(checkpoint)
         method.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
         return cast(Self, method if map_location is None else method.to(map_location))
+
+
+def load(path: str | Path, **kwargs: Any) -> PortableLearner:
+    """Load a trained method with its backbone, transform and class names, ready to predict.
+
+    Args:
+        path: Run folder or checkpoint. No code in it is executed.
+        **kwargs: Arguments of the method that override those in the checkpoint, such as ``backbone``.
+
+    Example:
+        >>> load("runs/mine").predict("photos/").names  # doctest: +SKIP
+        ['cat', 'ship']
+    """
+    return PortableLearner.load_from_checkpoint(path, **kwargs).eval()
