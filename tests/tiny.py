@@ -40,6 +40,14 @@ class DropoutNet(SmallNet):
         self.layers.append(nn.Dropout(0.2))
 
 
+class BatchNormNet(SmallNet):
+    """A backbone with BatchNorm and nothing random."""
+
+    def __init__(self) -> None:
+        super().__init__(width=4, feature_dim=8)
+        self.layers.insert(1, nn.BatchNorm2d(4))
+
+
 def small_net() -> SmallNet:
     return SmallNet(width=4, feature_dim=8)
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_hypergradient import FrozenNetwork
-from tiny import TinySequence, random_samples
+from tiny import BatchNormNet, TinySequence, random_samples
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from ddn_lightning import ER, DataDistillNet, ReplayMethod, Samples, SmallNet
+from ddn_lightning import ER, DataDistillNet, ReplayMethod, Samples
 from ddn_lightning.distill import other_readings
 from ddn_lightning.distill.distiller import one_hot
+from ddn_lightning.distill.hypergradient import FrozenNetwork
 
 VARIANTS = [
     other_readings.MovedByLookAhead,
@@ -25,12 +25,6 @@ VARIANTS = [
     other_readings.NoExtraPass,
 ]
 Fit = Callable[..., ReplayMethod]
-
-
-class BatchNormNet(SmallNet):
-    def __init__(self) -> None:
-        super().__init__(width=4, feature_dim=8)
-        self.layers.insert(1, nn.BatchNorm2d(4))
 
 
 def er(distiller: DataDistillNet | None) -> ER:

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from test_label_variants import BatchNormNet
-from tiny import TinySequence
+from tiny import BatchNormNet, TinySequence
 from torch.nn import functional
 
 from ddn_lightning import ER, Forgetting, ReplayMethod
