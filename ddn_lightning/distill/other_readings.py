@@ -6,6 +6,7 @@ text allows; *variants* go beyond it, and ask whether a learned label can earn i
 those of the memory.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,7 +71,7 @@ class OneOuterBatch(DataDistillNet):
 class CalibratedNetwork(FrozenNetwork):
     """Losses with BatchNorm statistics of the last part, the draw from memory, in evaluation mode."""
 
-    def losses(self, parts: list[Samples]) -> list[LossOfParameters]:  # type: ignore[override]
+    def losses(self, parts: Sequence[Samples]) -> list[LossOfParameters]:
         """The mean cross-entropy of each part, normalised by the last."""
         statistics = measure(self.module, self.module, [parts[-1].images])
 
