@@ -5,6 +5,7 @@ Each overrides a few lines and is run by its import path:
 interpretations of the paper; *variants* go beyond it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class OneOuterBatch(DataDistillNet):
 class CalibratedNetwork(FrozenNetwork):
     """Losses in evaluation mode, with BatchNorm statistics of the last part, the draw from memory."""
 
-    def losses(self, parts: list[Samples]) -> list[LossOfParameters]:  # type: ignore[override]
+    def losses(self, parts: Sequence[Samples]) -> list[LossOfParameters]:
         """The mean cross-entropy of each part, normalised by the last."""
         statistics = measure(self.module, self.module, [parts[-1].images])
 

@@ -33,8 +33,8 @@ class NewestStatistics(ER):
     """Calibrated statistics are measured on the stored samples of the newest task only."""
 
     def calibration_slots(self) -> Tensor:
-        """The slots of the current task."""
-        return self.memory.slots_of([self.task])
+        """The slots of the current task; none while nothing is stored."""
+        return self.memory.slots_of([self.task]) if len(self.memory) else super().calibration_slots()
 
 
 class MixedDraw(ER):

@@ -56,7 +56,9 @@ def gain_arms(runs: Sequence[MeasuredRun], test_bed: tuple[str, str, str, int]) 
     for kind in STATISTICS:
         before: Group | None = None
         for adds, group in chain:
-            acc, fm = (estimate([run.value(m, kind) or 0.0 for run in groups[group]]) for m in MEASURES)
+            acc, fm = (
+                estimate([v for run in groups[group] if (v := run.value(m, kind)) is not None]) for m in MEASURES
+            )
             if acc is None or fm is None:
                 return []
             gains = [None if before is None else difference(groups, group, before, m, (kind, kind)) for m in MEASURES]

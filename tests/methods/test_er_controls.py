@@ -33,6 +33,7 @@ def test_a_draw_for_the_statistics_changes_nothing_else(fit: Fit) -> None:
 
 
 def test_statistics_may_be_those_of_the_newest_task(fit: Fit) -> None:
+    assert len(NewestStatistics(BatchNormNet(), num_classes=6).calibration_slots()) == 0
     method = run(fit, NewestStatistics)
     memory = method.memory[method.memory.slots_of([2])]
     assert 2 < len(memory) < 20
