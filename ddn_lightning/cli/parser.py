@@ -119,9 +119,8 @@ def class_names(option: str) -> list[str]:
     if option not in CHOICES:
         return []
     room, base = CHOICES[option]
-    exported = {name: getattr(room, name) for name in room.__all__}
-    chosen = (name for name, one in exported.items() if issubclass(one, base) and one is not base)
-    return sorted(name for name in chosen if not inspect.isabstract(exported[name]))
+    exported = [value for name, value in vars(room).items() if name in room.__all__ and inspect.isclass(value)]
+    return sorted(one.__name__ for one in exported if issubclass(one, base) and not inspect.isabstract(one))
 
 
 def _not_a_class(value: str, option: str) -> str:

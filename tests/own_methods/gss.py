@@ -12,8 +12,7 @@ from ddn_lightning import ER, Samples, SlotBuffer
 class GSSBuffer(SlotBuffer):
     """Keeps samples whose gradients point in different directions (Aljundi et al. 2019, arXiv 1903.08671, greedy).
 
-    Gradients are those of the last layer, (p - y) x features; a score is one plus the largest cosine with ten stored
-    samples. A full memory replaces samples of high score by those of low.
+    The score of a sample, by which it is replaced: one plus the largest cosine with ten others, of the last layer alone.
     """
 
     def clear(self) -> None:
@@ -24,8 +23,8 @@ class GSSBuffer(SlotBuffer):
         scores = self.policy["scores"]
         others = self[self.draw(10)] if len(self) else samples
         new, old = (self._directions(part, host) for part in (samples, others))
-        cosines = (new[0] @ old[0].T) * (new[1] @ old[1].T)
-        own = (1 + cosines.amax(dim=1)).nan_to_num(0).clamp_min(0).double().cpu()
+        cosines = ((new[0] @ old[0].T) * (new[1] @ old[1].T)).amax(dim=1)
+        own = (1 + cosines).nan_to_num(0).clamp_min(0).double().cpu()
         slots = torch.arange(len(self), len(self) + len(samples))
         if (late := slots >= self.buffer_size).any():
             victims = torch.multinomial(scores + 1e-9, int(late.sum()), replacement=True, generator=self.generator)
