@@ -68,6 +68,21 @@ def construction_of(made: Constructed) -> dict[str, Any]:
     return {CLASS_PATH: path_of(type(made)), INIT_ARGS: arguments}
 
 
+def changed_arguments(description: dict[str, Any], made: Constructed) -> list[str]:
+    """The plain arguments of an object that differ from those of a description of the same class.
+
+    >>> class Net(Constructed):
+    ...     def __init__(self, width: int = 4, depth: int = 2): ...
+    >>> changed_arguments(construction_of(Net(depth=3)), Net(width=8, depth=3))
+    ['width=8 (was 4)']
+    """
+    parameters = full_signature(type(made)).parameters.values()
+    defaults = {one.name: plain(one.default) for one in parameters if one.default is not one.empty}
+    before, now = ({**defaults, **of[INIT_ARGS]} for of in (description, construction_of(made)))
+    kept = [name for name in now if not isinstance(now[name], dict) and not isinstance(before.get(name), dict)]
+    return [f"{name}={now[name]} (was {before.get(name)})" for name in kept if now[name] != before.get(name)]
+
+
 def make(description: Any, base: type[Made], what: str) -> Made:
     """The object that was described.
 

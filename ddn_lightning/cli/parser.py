@@ -35,6 +35,11 @@ NOISE = (
     r"Given value.*",
     r"Problem with given class_path .*",
 )
+OF_MATCHING = ("steps", "steps_per_batch", "lr", "momentum", "width", "batch_size")
+REPLACED = {  # options of 0.1 -> of today
+    name: f"model.memory.{name}" for name in ("rank", *(f"matching_{option}" for option in OF_MATCHING))
+}
+NOT_ACCEPTED = re.compile(r"Option '(\w+)' is not accepted")
 KEY = re.compile(r'Parser key "(.+)":')
 NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
@@ -99,6 +104,8 @@ def readable(message: str) -> str:
 
     >>> readable('Parser key "model":\n  Errors:\n    - Parser key "lr":\n        Expected a <class \'float\'>')
     'model.lr: Expected a float'
+    >>> readable('Parser key "model":\n  Option \'rank\' is not accepted')
+    "model: Option 'rank' is not accepted, use model.memory.rank"
     """
     lines = [line.strip(" -") for line in message.splitlines()]
     keys = [found[1] for line in lines if (found := KEY.fullmatch(line))]
@@ -107,7 +114,8 @@ def readable(message: str) -> str:
     ]
     if not keys or not rest:
         return message
-    details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in rest]
+    explained = [NOT_ACCEPTED.sub(_replaced, line) for line in rest]
+    details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in explained]
     sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
     return re.sub(
         r"<class '([\w.]+)'>|typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
@@ -121,6 +129,12 @@ def class_names(option: str) -> list[str]:
     room, base = CHOICES[option]
     exported = [value for name, value in vars(room).items() if name in room.__all__ and inspect.isclass(value)]
     return sorted(one.__name__ for one in exported if issubclass(one, base) and not inspect.isabstract(one))
+
+
+def _replaced(found: re.Match[str]) -> str:
+    """An option that is not accepted, with the one that replaced it."""
+    today = REPLACED.get(found[1])
+    return f"{found[0]}, use {today}" if today else found[0]
 
 
 def _not_a_class(value: str, option: str) -> str:

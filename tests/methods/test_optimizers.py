@@ -89,3 +89,16 @@ def test_gradients_are_clipped_as_by_hand(fit: Fit, algorithm: str) -> None:
 def test_milestones_beside_an_own_schedule_are_refused(fit: Fit) -> None:
     with pytest.raises(ConfigurationError, match="lr_milestones must be left out with optimizer, lr_scheduler"):
         fit(lambda: build(ER, lr_milestones=[1], lr_scheduler=lambda o: StepLR(o, 1)), sequence())
+
+
+def test_arguments_given_at_a_resume_override_the_checkpoints_with_a_note(
+    fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = fit(lambda: build(ER), sequence(), max_steps=3)
+    stopped.trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+    for lr, said in ((stopped.lr, False), (0.001, True)):
+        resumed = build(ER, lr=lr)
+        quiet_trainer().fit(resumed, sequence(), ckpt_path=tmp_path / "stopped.ckpt", weights_only=True)
+        line = f"note: resuming with other arguments than the checkpoint's: lr=0.001 (was {stopped.lr})\n"
+        assert (line in capsys.readouterr().err) is said
+        assert resumed.trainer.optimizers[0].param_groups[0]["lr"] == lr
