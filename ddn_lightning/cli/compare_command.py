@@ -33,8 +33,7 @@ def compare(arguments: Sequence[str]) -> int:
         reasons = "; ".join(comparison.left_out) or "none has them recorded"
         raise ConfigurationError(f"run must be finished and have {settings.statistics} statistics, but {reasons}")
     if settings.figure is not None:
-        from ddn_lightning.report.figures.pareto import pareto_figure  # here: importing Matplotlib is slow
-        from ddn_lightning.report.figures.style import save_as
+        from ddn_lightning.report.figures import pareto_figure, save_as  # here: importing Matplotlib is slow
 
         save_as(pareto_figure(comparison.rows), Path(settings.figure))
     write_output(settings.output, FORMATS[settings.format](comparison))

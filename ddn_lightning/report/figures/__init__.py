@@ -1,1 +1,30 @@
 """Figures: pure functions of what runs have measured, each giving a matplotlib ``Figure``."""
+
+from ddn_lightning.report.figures.accuracy import (
+    accuracy_matrix_figure,
+    alpha_beta_figure,
+    cost_figure,
+    task_accuracy_figure,
+)
+from ddn_lightning.report.figures.gain import gain_figure
+from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
+from ddn_lightning.report.figures.pareto import pareto_figure
+from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
+from ddn_lightning.report.figures.style import save_as
+
+__all__ = [
+    "accuracy_matrix_figure",
+    "alpha_beta_figure",
+    "composition_figure",
+    "confusion_figure",
+    "cost_figure",
+    "entropy_figure",
+    "gain_figure",
+    "pareto_figure",
+    "probability_figure",
+    "probability_map",
+    "sample_figure",
+    "save_as",
+    "soft_label_figure",
+    "task_accuracy_figure",
+]
