@@ -16,7 +16,7 @@ from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import Samples, SelectedSamples
 
 LIGHTNINGS_MAX_EPOCHS = 1000  # the Trainer's default, indistinguishable from a user's own 1000
 
@@ -123,7 +123,7 @@ class TaskSequence(LightningDataModule, ABC):
     def training_samples(self, task: int) -> Samples:
         """All training samples of one task."""
         assert self.train_set.tasks is not None
-        return self.train_set[self.train_set.tasks == task]
+        return SelectedSamples.of(self.train_set, (self.train_set.tasks == task).nonzero().squeeze(1))
 
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
@@ -171,7 +171,8 @@ class TaskSequence(LightningDataModule, ABC):
     def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
         """The test images of the first ``tasks_seen`` tasks."""
         assert self.test_set.tasks is not None
-        return TaskLoader(self.test_set[self.test_set.tasks < tasks_seen], self.eval_batch_size)
+        seen = (self.test_set.tasks < tasks_seen).nonzero().squeeze(1)
+        return TaskLoader(self.test_set, self.eval_batch_size, order=seen)
 
     def data_record(self) -> DataRecord:
         """The fingerprint of the data loaded so far."""
