@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.data.decoding import show_progress
-from ddn_lightning.data.image_reader import ImageReader
+from ddn_lightning.data.image_reader import ImageReader, InMemory
 from ddn_lightning.data.image_tree import ImageFile, check_regular, full_path, list_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
@@ -34,6 +34,7 @@ class SplitTinyImageNet(TaskSequence):
         root: Folder with ``tiny-imagenet-200``, or with the zip file to unpack there.
         download: Download the zip file if it is missing.
         num_tasks: Number of tasks; must divide the number of classes.
+        in_memory: Whether to hold the images in memory, as for :class:`SplitImageFolder`.
         **kwargs: Arguments of :class:`TaskSequence`.
     """
 
@@ -44,12 +45,19 @@ class SplitTinyImageNet(TaskSequence):
     url: ClassVar[str] = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     md5: ClassVar[str] = "90528d7ca1a48142e341f4ef8d21d0de"
 
-    def __init__(self, root: str = "data", download: bool = False, num_tasks: int = 10, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        root: str = "data",
+        download: bool = False,
+        num_tasks: int = 10,
+        in_memory: InMemory = "auto",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_tasks=num_tasks, **kwargs)
         self.root = full_path(root)
         self.folder = os.path.join(self.root, FOLDER)
         self.download = download
-        self._reader = ImageReader(self.folder)
+        self._reader = ImageReader(self.folder, in_memory=in_memory)
 
     def prepare_data(self) -> None:
         """On one rank: download and unpack if needed, and decode both splits into the cache."""
