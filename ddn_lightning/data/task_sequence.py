@@ -9,6 +9,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
+from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.loaded import check_tasks, checked
 from ddn_lightning.data.task_clock import TaskClock
@@ -100,6 +101,26 @@ class TaskSequence(LightningDataModule, ABC):
             class_order = torch.randperm(self.num_classes, generator=torch.Generator().manual_seed(class_order_seed))
         self.task_classes = class_order.view(num_tasks, -1)  # (num_tasks, classes per task)
         self._shuffle_seed = 0
+
+    @staticmethod
+    def from_datasets(  # type: ignore[override]  # Lightning's makes no tasks
+        train: MapDataset, test: MapDataset, num_tasks: int, **kwargs: Any
+    ) -> "TaskSequence":
+        """The classes of any map-style datasets as tasks: those of torchvision, Hugging Face or your own.
+
+        Args:
+            train: Training samples, (image, label) each.
+            test: Test samples.
+            num_tasks: Number of tasks; must divide the number of classes.
+            **kwargs: Arguments of :class:`~ddn_lightning.data.split_dataset.SplitDataset`.
+
+        Example:
+            >>> from torchvision.datasets import MNIST  # doctest: +SKIP
+            >>> TaskSequence.from_datasets(MNIST("data"), MNIST("data", train=False), 5, flip=False)  # doctest: +SKIP
+        """
+        from ddn_lightning.data.split_dataset import SplitDataset  # here, as it is a subclass
+
+        return SplitDataset(train, test, num_tasks, **kwargs)
 
     @abstractmethod
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
