@@ -35,7 +35,7 @@ class MapDataset(Protocol):
 def read_dataset(dataset: MapDataset, name: str, image_size: int | None = None) -> tuple[Tensor, Tensor]:
     """Read each sample once: images (number, channels, height, width) as ``uint8``, and labels.
 
-    If grey and RGB images are mixed, all become RGB.
+    A few are read twice, to notice random transforms. If grey and RGB images are mixed, all become RGB.
 
     Args:
         dataset: Yields (image, label), or rows with an image and a label. An image is a PIL image, a tensor with the
