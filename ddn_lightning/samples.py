@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -81,6 +83,40 @@ class Samples:
 
         logits = None if self.logits is None else move(self.logits)
         return replace(self, images=move(self.images), labels=move(self.labels), logits=logits)
+
+
+class SelectedSamples(Samples):
+    """Some of the samples, whose images are copied when needed: those of a batch, or all by ``images``.
+
+    So a task of a dataset larger than memory can be trained on.
+
+    Example:
+        >>> whole = Samples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), labels=torch.tensor([5, 6, 7]))
+        >>> SelectedSamples.of(whole, torch.tensor([2, 0]))[torch.tensor([0])].labels
+        tensor([7])
+    """
+
+    _whole: Samples
+    _chosen: Tensor
+
+    @classmethod
+    def of(cls, whole: Samples, chosen: Tensor) -> Self:
+        """The samples at the chosen indices, in their order."""
+        others = replace(whole, images=whole.labels)[chosen]  # all but the images
+        selected = cls(**vars(others))
+        del selected.images
+        selected._whole, selected._chosen = whole, chosen
+        return selected
+
+    @cached_property
+    def images(self) -> Tensor:  # type: ignore[override]
+        """All images, copied at the first use."""
+        return self._whole[self._chosen].images
+
+    def __getitem__(self, index: Tensor | slice) -> Samples:
+        if "images" in vars(self):
+            return super().__getitem__(index)
+        return self._whole[self._chosen[index if isinstance(index, slice) else moved(index, self._chosen.device)]]
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:

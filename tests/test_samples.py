@@ -1,7 +1,10 @@
+from dataclasses import fields, replace
+
 import torch
 from torch.nn import functional
 
 from ddn_lightning import Samples, concatenate, cross_entropy
+from ddn_lightning.samples import SelectedSamples
 
 
 def make(size: int, **fields: object) -> Samples:
@@ -48,3 +51,35 @@ def test_to_leaves_tasks_and_slots_on_the_host() -> None:
     devices = [moved.images.device.type, moved.labels.device.type, moved.logits.device.type]  # type: ignore[union-attr]
     assert devices == ["meta"] * 3
     assert moved.tasks.device.type == moved.slots.device.type == "cpu"  # type: ignore[union-attr]
+
+
+def assert_same(found: Samples, expected: Samples) -> None:
+    for field in fields(Samples):
+        ours, theirs = getattr(found, field.name), getattr(expected, field.name)
+        assert torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
+
+
+def test_a_selection_equals_the_copy_and_copies_no_image_until_asked_for() -> None:
+    whole = make(6, logits=torch.rand(6, 3), tasks=torch.arange(6), slots=torch.arange(6), global_size=9)
+    chosen = torch.tensor([4, 1, 5])
+    selected, copied = SelectedSamples.of(whole, chosen), whole[chosen]
+
+    assert len(selected) == selected.total == 3
+    for index in (torch.tensor([2, 0]), torch.tensor([True, False, True]), slice(1, None)):
+        assert_same(selected[index], copied[index])
+    again = SelectedSamples.of(selected, torch.tensor([1]))
+    assert_same(again[:], copied[1:2])
+    assert "images" not in vars(selected)
+    assert_same(selected, copied)
+    assert selected.images is selected.images
+    assert_same(selected[torch.tensor([2, 0])], copied[torch.tensor([2, 0])])
+
+
+def test_a_selection_is_changed_moved_and_joined_like_a_copy() -> None:
+    whole, chosen = make(4, tasks=torch.arange(4)), torch.tensor([3, 1])
+    noisy = torch.tensor([0, 0])
+
+    assert_same(replace(SelectedSamples.of(whole, chosen), labels=noisy), replace(whole[chosen], labels=noisy))
+    assert_same(replace(SelectedSamples.of(whole, chosen), labels=noisy)[:1], replace(whole[chosen], labels=noisy)[:1])
+    assert_same(SelectedSamples.of(whole, chosen).to("cpu"), whole[chosen])
+    assert_same(concatenate([SelectedSamples.of(whole, chosen), whole]), concatenate([whole[chosen], whole]))

@@ -1,13 +1,16 @@
 """Decoded images, cached in one checksummed file per split."""
 
 import hashlib
+import math
 import os
 import re
 import uuid
+import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import numpy
 import torch
@@ -15,13 +18,18 @@ from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ddn_lightning.data.decoding import decode_images
+from ddn_lightning.data.decoding import decode_chunks, decode_images, decoded_shape
+from ddn_lightning.data.free_memory import free_memory
 from ddn_lightning.data.image_tree import ImageFile, full_path
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note_once
 from ddn_lightning.runs.files import atomic_write
 
 CACHE_FORMAT = 2  # part of the cache's key: raise it when decoding changes
 CHECKSUM_BYTES = 4  # at the end of a cache file, after the NumPy array
+LARGEST_SHARE = 0.25  # of the free memory, that "auto" fills with a split: several ranks may share a machine
+
+InMemory = bool | Literal["auto"]
 
 
 class ImageReader:
@@ -31,35 +39,45 @@ class ImageReader:
     changed, added or removed image invalidates it. A cache file with a wrong checksum is decoded again. If the cache
     cannot be written, every start decodes.
 
+    A split that is not held in memory is decoded straight into its cache file, which is then mapped: the system reads
+    the images of a batch when it is gathered. All ranks of a machine share the pages. Such images cannot be written to.
+
     Args:
         root: Folder that holds the images.
         image_size: Height and width to resize to; ``None`` if all images have one size already.
         cache_dir: Folder for the cache; ``None`` for ``.ddn_cache`` in ``root``.
+        in_memory: Whether to hold the images in memory; ``"auto"`` does if a split takes at most a quarter of what is
+            free.
     """
 
-    def __init__(self, root: str, image_size: int | None = None, cache_dir: str | None = None) -> None:
+    def __init__(
+        self, root: str, image_size: int | None = None, cache_dir: str | None = None, in_memory: InMemory = True
+    ) -> None:
+        if in_memory not in (True, False, "auto"):
+            raise ConfigurationError(f"in_memory must be true, false or auto, got {in_memory!r}")
         self.root = full_path(root)
         self.image_size = image_size
+        self.in_memory = in_memory
         self.folder = os.path.join(self.root, ".ddn_cache")
         if cache_dir is not None:  # several datasets may share it and must not remove each other's files
             key = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
             self.folder = os.path.join(full_path(cache_dir), f"{os.path.basename(self.root)}-{key}")
-        self._uncached: dict[str, Tensor] = {}  # decoded images whose cache file could not be written
+        self._held: dict[str, Tensor] = {}  # by cache file: mapped and checked, or decoded and not to be written
 
     def prepare(self, split: str, files: Sequence[ImageFile]) -> None:
         """Decode a split unless it is cached: on one rank, before all ranks :meth:`read`."""
         path = self._cache_file(split, files)
-        if path not in self._uncached and self._cached(path, len(files)) is None:
+        if path not in self._held and self._cached(path, len(files)) is None:
             self._decode(split, path, files)
 
     def read(self, split: str, files: Sequence[ImageFile]) -> tuple[Tensor, Tensor]:
         """Images (number, 3, height, width) as ``uint8`` and labels, in the order of the files."""
         path = self._cache_file(split, files)
         labels = torch.tensor([file.label for file in files])
-        if path in self._uncached:
-            return self._uncached[path], labels
+        if path in self._held:
+            return self._held[path], labels
         cached = self._cached(path, len(files))
-        return self._decode(split, path, files) if cached is None else torch.from_numpy(cached), labels
+        return self._decode(split, path, files) if cached is None else cached, labels
 
     def _cache_file(self, split: str, files: Sequence[ImageFile]) -> str:
         lines = [f"{CACHE_FORMAT} {self.image_size}"]
@@ -69,60 +87,104 @@ class ImageReader:
         key = hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
         return os.path.join(self.folder, f"{split}-{self.image_size or 'original'}-{key}.npy")
 
-    def _cached(self, path: str, number: int) -> NDArray[numpy.uint8] | None:
+    def _cached(self, path: str, number: int) -> Tensor | None:
         """The images in a cache file, or ``None`` if it is missing or damaged."""
         if not os.path.isfile(path):
             return None
+        fits = self._fits(os.path.getsize(path))
         try:
-            images = _read_cache(path)
+            images = _read_cache(path, fits)
             expected = (number, 3, *(images.shape[2:] if self.image_size is None else (self.image_size,) * 2))
             if images.shape != expected:
                 raise ValueError(f"its shape is {images.shape} instead of {expected}")
         except Exception as error:  # damage raises many types of error
             note_once(f"the cache {path} is damaged, so its images are decoded again ({error})")
             return None
-        return images
+        if fits:
+            return torch.from_numpy(images)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # that it cannot be written to
+            self._held[path] = torch.from_numpy(images)
+        return self._held[path]
+
+    def _fits(self, size: int) -> bool:
+        """Whether to hold images of so many bytes in memory."""
+        if self.in_memory != "auto":
+            return self.in_memory
+        free = free_memory()
+        return free is None or size <= LARGEST_SHARE * free
 
     def _decode(self, split: str, path: str, files: Sequence[ImageFile]) -> Tensor:
-        images = decode_images(files, self.image_size, f"Decoding {len(files)} {split} images")
+        shape = decoded_shape(files, self.image_size)
+        description = f"Decoding {len(files)} {split} images"
+        mapped = None if self._fits(math.prod(shape)) else self._decode_to_file(path, files, shape, description)
+        if mapped is not None:
+            return mapped
+        images = decode_images(files, self.image_size, description)
         try:
-            _write_cache(path, images)
-            _remove_outdated(path)
+            _write_cache(path, shape, [images.numpy()])
         except OSError as error:
             if self._cached(path, len(files)) is None:  # else another rank has written it and removed our partial file
                 rank_zero_warn(f"cannot write a cache in {self.folder}, so the next start decodes again: {error}")
-                self._uncached[path] = images
+                self._held[path] = images
         return images
 
+    def _decode_to_file(
+        self, path: str, files: Sequence[ImageFile], shape: tuple[int, ...], description: str
+    ) -> Tensor | None:
+        """The images mapped from their new cache file, or ``None`` if it cannot be written but they fit into memory."""
+        try:
+            _write_cache(path, shape, decode_chunks(files, self.image_size, description))
+        except OSError as error:
+            mapped = self._cached(path, len(files))  # another rank may have written it
+            if mapped is None and (self.in_memory is False or math.prod(shape) > (free_memory() or math.inf)):
+                raise ConfigurationError(
+                    f"images that are not held in memory need a cache of {math.prod(shape) / 2**30:,.1f} GiB, which "
+                    f"cannot be written in {self.folder} ({error}): set cache_dir to another folder"
+                ) from error
+            return mapped
+        return self._cached(path, len(files))
 
-def _read_cache(path: str) -> NDArray[numpy.uint8]:
-    """The images in a cache file, read into memory: another run may replace the file."""
+
+def _read_cache(path: str, in_memory: bool) -> NDArray[numpy.uint8]:
+    """The images in a cache file, in memory or mapped: if another run replaces the file, the mapped one lives on."""
     with open(path, "rb") as file:
         if numpy.lib.format.read_magic(file) != (1, 0):
             raise ValueError("it is no NumPy file of version 1.0")
         shape, is_fortran, dtype = numpy.lib.format.read_array_header_1_0(file)
-        length = os.fstat(file.fileno()).st_size - file.tell() - CHECKSUM_BYTES
+        start = file.tell()
+        length = os.fstat(file.fileno()).st_size - start - CHECKSUM_BYTES
         if dtype != numpy.uint8 or is_fortran or len(shape) != 4 or numpy.prod(shape, dtype=object) != length:
             raise ValueError(f"{length} bytes for {shape} of {dtype}")  # before the array is allocated
-        images = numpy.empty(shape, dtype=numpy.uint8)
-        file.readinto(images.data)
+        images: NDArray[numpy.uint8]
+        if in_memory:
+            images = numpy.empty(shape, dtype=numpy.uint8)
+            file.readinto(images.data)
+        else:  # read-only: Linux refuses to map more than its memory for writing
+            images = numpy.memmap(file, dtype=numpy.uint8, mode="r", offset=start, shape=shape)
+        file.seek(start + length)
         found = file.read()
-    if found != _checksum(path, images):
+    if found != zlib.crc32(images.data, _checksum_of_name(path, shape)).to_bytes(CHECKSUM_BYTES, "little"):
         raise ValueError("its checksum does not match")
     return images
 
 
-def _write_cache(path: str, images: Tensor) -> None:
+def _write_cache(path: str, shape: tuple[int, ...], chunks: Iterable[NDArray[numpy.uint8]]) -> None:
+    """Write chunks of images to a cache file, and remove the files that it replaces."""
     unique = Path(f"{path}.{uuid.uuid4().hex}")  # several ranks may write at once
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
     with atomic_write(Path(path), partial=unique), unique.open("xb") as file:
-        numpy.save(file, images.numpy(), allow_pickle=False)
-        file.write(_checksum(path, images.numpy()))
+        numpy.lib.format.write_array_header_1_0(file, header)
+        checksum = _checksum_of_name(path, shape)
+        for chunk in chunks:
+            file.write(chunk.data)
+            checksum = zlib.crc32(chunk.data, checksum)
+        file.write(checksum.to_bytes(CHECKSUM_BYTES, "little"))
+    _remove_outdated(path)
 
 
-def _checksum(path: str, images: NDArray[numpy.uint8]) -> bytes:
-    """Checksum of name, shape and pixels, so that a renamed cache file does not match."""
-    known = zlib.crc32(f"{os.path.basename(path)} {images.shape}".encode())
-    return zlib.crc32(images.data, known).to_bytes(CHECKSUM_BYTES, "little")
+def _checksum_of_name(path: str, shape: tuple[int, ...]) -> int:
+    """Start of a cache file's checksum, so that a renamed one does not match."""
+    return zlib.crc32(f"{os.path.basename(path)} {shape}".encode())
 
 
 def _remove_outdated(path: str) -> None:

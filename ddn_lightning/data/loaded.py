@@ -16,7 +16,7 @@ def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]
     parts = tuple(loaded) if isinstance(loaded, tuple | list) else (loaded,)
     if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
         found = ", ".join(type(part).__name__ for part in parts)
-        raise ConfigurationError(f"{call} must return two tensors, images and labels, got {found}")
+        raise ConfigurationError(f"{call} must return two tensors, images and labels, got {found}{_conversion(parts)}")
     images, labels = parts
     if any(part.layout != torch.strided for part in parts):
         raise ConfigurationError(f"{call} must return dense tensors, got a sparse one: convert with .to_dense()")
@@ -52,6 +52,19 @@ def _check_images(call: str, images: Tensor, num_channels: int) -> None:
         )
 
 
+def _conversion(parts: Sequence[object]) -> str:
+    """How to convert parts that are no tensors."""
+    if len(parts) != 2 or any(isinstance(part, str) or not hasattr(part, "__len__") for part in parts):
+        return ""
+    images = parts[0]
+    if isinstance(images, Sequence) and images and all(isinstance(image, Tensor) for image in images):
+        shapes = sorted({tuple(image.shape) for image in images})
+        if len(shapes) > 1:
+            return f": images of several sizes, such as {shapes[0]} and {shapes[-1]}, must be resized to one"
+        return ": join the images with torch.stack"
+    return ": convert with torch.as_tensor"
+
+
 def _described(images: Tensor) -> str:
     """Dtype and range of images that are not ``uint8``, and how to convert them."""
     name = str(images.dtype).removeprefix("torch.")
@@ -59,7 +72,7 @@ def _described(images: Tensor) -> str:
         return name
     low, high = float(images.min()), float(images.max())
     if low >= 0 and high <= 1:
-        return f"{name} in [0, 1]: multiply by 255 and convert with .to(torch.uint8)"
+        return f"{name} in [0, 1]: convert with .mul(255).round().to(torch.uint8)"
     if low >= 0 and high <= 255:
         return f"{name} in [{low:.4g}, {high:.4g}]: convert with .to(torch.uint8)"
     return f"{name} in [{low:.4g}, {high:.4g}]: return the raw pixels, they are normalised by mean and std later"

@@ -6,19 +6,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddn_lightning.data.image_reader import ImageReader
+from ddn_lightning.data.image_reader import ImageReader, InMemory
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.image_tree import tree_classes, tree_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 
+VALUES_AT_ONCE = 2**24  # copied at a time to measure mean and std
+
 
 class SplitImageFolder(TaskSequence):
     """Your own images in ``train/<class>/*`` and ``test/<class>/*``, decoded once and cached.
 
-    The classes are the sub-folders in alphabetical order. All images are held in memory as RGB, turned upright by their
-    EXIF data, with a white background where they are transparent. Training images are randomly cropped and mirrored;
-    pass ``flip=False`` where left and right matter, as in digits, letters or signs.
+    The classes are the sub-folders in alphabetical order. The images are RGB, turned upright by their EXIF data, with a
+    white background where they are transparent. Training images are randomly cropped and mirrored; pass ``flip=False``
+    where left and right matter, as in digits, letters or signs.
 
     Args:
         root: Folder that holds ``train`` and ``test``.
@@ -30,6 +32,8 @@ class SplitImageFolder(TaskSequence):
         padding: Black border around a training image before its random crop; 0 for no crop.
         flip: Whether to mirror training images at random.
         cache_dir: Folder for the decoded images; ``None`` for ``.ddn_cache`` in ``root``.
+        in_memory: Whether to hold the images in memory, or to map the file of decoded images, which may be larger;
+            ``"auto"`` maps a split that takes more than a quarter of the free memory. The numbers are the same.
         **kwargs: Arguments of :class:`TaskSequence`.
 
     Example:
@@ -48,6 +52,7 @@ class SplitImageFolder(TaskSequence):
         padding: int = 4,
         flip: bool = True,
         cache_dir: str | None = None,
+        in_memory: InMemory = "auto",
         **kwargs: Any,
     ) -> None:
         check_positive(image_size=1 if image_size is None else image_size)
@@ -61,7 +66,7 @@ class SplitImageFolder(TaskSequence):
         self.class_names = tree_classes(root)
         self.num_classes = len(self.class_names)
         super().__init__(num_tasks=num_tasks, **kwargs)
-        self._reader = ImageReader(root, image_size, cache_dir)
+        self._reader = ImageReader(root, image_size, cache_dir, in_memory)
         self._is_measured = mean is not None and std is not None
 
     def prepare_data(self) -> None:
@@ -96,7 +101,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     ((0.5,), (0.5,))
     """
     counts = torch.zeros(images.shape[1], 256, dtype=torch.long)
-    for chunk in torch.split(images, 4096):
+    for chunk in torch.split(images, max(1, VALUES_AT_ONCE // images[0].numel())):
         for channel in range(images.shape[1]):
             counts[channel] += torch.bincount(chunk[:, channel].flatten(), minlength=256)
     weights = counts / counts.sum(1, keepdim=True, dtype=torch.float64)

@@ -6,6 +6,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.data.decoding import show_progress
-from ddn_lightning.data.image_reader import ImageReader
+from ddn_lightning.data.image_reader import ImageReader, InMemory
 from ddn_lightning.data.image_tree import ImageFile, check_regular, full_path, list_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
@@ -26,12 +27,14 @@ class SplitTinyImageNet(TaskSequence):
 
     Origin: Y. Le and X. Yang, `Tiny ImageNet Visual Recognition Challenge
     <http://cs231n.stanford.edu/reports/2015/pdfs/yle_project.pdf>`_, 2015. The official test images have no labels, so
-    the official validation split is the test split. Labels follow the order of ``wnids.txt``.
+    the official validation split is the test split. Labels follow the order of ``wnids.txt``; ``class_names`` are the
+    first names in ``words.txt``, or the identifiers of ``wnids.txt`` without that file.
 
     Args:
         root: Folder with ``tiny-imagenet-200``, or with the zip file to unpack there.
         download: Download the zip file if it is missing.
         num_tasks: Number of tasks; must divide the number of classes.
+        in_memory: Whether to hold the images in memory, as for :class:`SplitImageFolder`.
         **kwargs: Arguments of :class:`TaskSequence`.
     """
 
@@ -42,12 +45,19 @@ class SplitTinyImageNet(TaskSequence):
     url: ClassVar[str] = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     md5: ClassVar[str] = "90528d7ca1a48142e341f4ef8d21d0de"
 
-    def __init__(self, root: str = "data", download: bool = False, num_tasks: int = 10, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        root: str = "data",
+        download: bool = False,
+        num_tasks: int = 10,
+        in_memory: InMemory = "auto",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_tasks=num_tasks, **kwargs)
         self.root = full_path(root)
         self.folder = os.path.join(self.root, FOLDER)
         self.download = download
-        self._reader = ImageReader(self.folder)
+        self._reader = ImageReader(self.folder, in_memory=in_memory)
 
     def prepare_data(self) -> None:
         """On one rank: download and unpack if needed, and decode both splits into the cache."""
@@ -74,8 +84,13 @@ class SplitTinyImageNet(TaskSequence):
         except OSError as error:
             raise ConfigurationError(f"cannot download {self.url} to {archive}: {error}") from error
 
-    def label_names(self) -> list[str]:
-        """The class names of ``wnids.txt``."""
+    @cached_property
+    def class_names(self) -> list[str]:
+        """A name for each class, in label order."""
+        return _first_names(os.path.join(self.folder, "words.txt"), self._wnids())
+
+    def _wnids(self) -> list[str]:
+        """The identifiers of ``wnids.txt``, in label order."""
         path = os.path.join(self.folder, "wnids.txt")
         classes = [line for line in _read_lines(path) if line]
         different = len(set(classes))
@@ -92,10 +107,20 @@ class SplitTinyImageNet(TaskSequence):
                 f"expected Tiny ImageNet in {self.folder}: it does not exist. Set download=True, or put the official "
                 f"{FOLDER}.zip into {self.root}"
             )
-        classes = self.label_names()
+        classes = self._wnids()
         if split == "test":
             return _validation_images(os.path.join(self.folder, "val"), classes)
         return list_images([os.path.join(self.folder, "train", name, "images") for name in classes])
+
+
+def _first_names(path: str, wnids: Sequence[str]) -> list[str]:
+    """The first of the names in ``words.txt``; the identifier of a class that has none, or one that another has."""
+    if not os.path.exists(path):
+        return list(wnids)
+    rows = (line.partition("\t") for line in _read_lines(path))
+    words = {wnid: names.partition(",")[0].strip() for wnid, _, names in rows}
+    names = [words.get(wnid) or wnid for wnid in wnids]
+    return [wnid if names.count(name) > 1 else name for wnid, name in zip(wnids, names, strict=True)]
 
 
 def _validation_images(folder: str, classes: Sequence[str]) -> list[ImageFile]:

@@ -9,6 +9,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
+from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.loaded import check_tasks, checked
 from ddn_lightning.data.task_clock import TaskClock
@@ -16,7 +17,7 @@ from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import Samples, SelectedSamples
 
 LIGHTNINGS_MAX_EPOCHS = 1000  # the Trainer's default, indistinguishable from a user's own 1000
 
@@ -101,6 +102,26 @@ class TaskSequence(LightningDataModule, ABC):
         self.task_classes = class_order.view(num_tasks, -1)  # (num_tasks, classes per task)
         self._shuffle_seed = 0
 
+    @staticmethod
+    def from_datasets(  # type: ignore[override]  # Lightning's makes no tasks
+        train: MapDataset, test: MapDataset, num_tasks: int, **kwargs: Any
+    ) -> "TaskSequence":
+        """The classes of any map-style datasets as tasks: those of torchvision, Hugging Face or your own.
+
+        Args:
+            train: Training samples, (image, label) each.
+            test: Test samples.
+            num_tasks: Number of tasks; must divide the number of classes.
+            **kwargs: Arguments of :class:`~ddn_lightning.data.split_dataset.SplitDataset`.
+
+        Example:
+            >>> from torchvision.datasets import MNIST  # doctest: +SKIP
+            >>> TaskSequence.from_datasets(MNIST("data"), MNIST("data", train=False), 5, flip=False)  # doctest: +SKIP
+        """
+        from ddn_lightning.data.split_dataset import SplitDataset  # here, as it is a subclass
+
+        return SplitDataset(train, test, num_tasks, **kwargs)
+
     @abstractmethod
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         """The training or test split: ``uint8`` images (number, channels, height, width) and labels."""
@@ -123,7 +144,7 @@ class TaskSequence(LightningDataModule, ABC):
     def training_samples(self, task: int) -> Samples:
         """All training samples of one task."""
         assert self.train_set.tasks is not None
-        return self.train_set[self.train_set.tasks == task]
+        return SelectedSamples.of(self.train_set, (self.train_set.tasks == task).nonzero().squeeze(1))
 
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
@@ -171,7 +192,8 @@ class TaskSequence(LightningDataModule, ABC):
     def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
         """The test images of the first ``tasks_seen`` tasks."""
         assert self.test_set.tasks is not None
-        return TaskLoader(self.test_set[self.test_set.tasks < tasks_seen], self.eval_batch_size)
+        seen = (self.test_set.tasks < tasks_seen).nonzero().squeeze(1)
+        return TaskLoader(self.test_set, self.eval_batch_size, order=seen)
 
     def data_record(self) -> DataRecord:
         """The fingerprint of the data loaded so far."""

@@ -6,7 +6,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.random_streams import generator_for
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import Samples, SelectedSamples
 
 
 class Joint(Finetune):
@@ -26,4 +26,4 @@ class Joint(Finetune):
         task, pass_number = divmod(epoch, sequence.epochs_per_task)
         generator = generator_for(self.streams.seed, f"parts of pass {pass_number}")
         order = torch.randperm(len(sequence.train_set), generator=generator)
-        return sequence.train_set[order.tensor_split(sequence.num_tasks)[task]]
+        return SelectedSamples.of(sequence.train_set, order.tensor_split(sequence.num_tasks)[task])

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -14,8 +15,8 @@ from torch import Tensor
 from ddn_lightning.data.split_image_folder import SplitImageFolder
 
 
-def load(root: Path, train: bool = True, image_size: int | None = None) -> Tensor:
-    return SplitImageFolder(str(root), num_tasks=2, image_size=image_size).load(train)[0]
+def load(root: Path, train: bool = True, **kwargs: Any) -> Tensor:
+    return SplitImageFolder(str(root), num_tasks=2, **kwargs).load(train)[0]
 
 
 def cache_files(root: Path, split: str = "train") -> list[Path]:
@@ -71,9 +72,10 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_cache_is_decoded_again_with_a_note(
-    tree: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    tree: Path, damage: Callable[[Path], None], in_memory: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = load(tree)
     (cache,) = cache_files(tree)
@@ -82,10 +84,10 @@ def test_a_damaged_cache_is_decoded_again_with_a_note(
     assert cache.read_bytes() != whole
     capsys.readouterr()
 
-    assert torch.equal(load(tree), expected)
+    assert torch.equal(load(tree, in_memory=in_memory), expected)
     assert f"note: the cache {cache} is damaged, so its images are decoded again" in capsys.readouterr().err
     assert cache.read_bytes() == whole
-    load(tree)
+    load(tree, in_memory=in_memory)
     assert "note" not in capsys.readouterr().err
 
 

@@ -38,7 +38,7 @@ def message_of(sequence: TinySequence) -> str:
 @pytest.mark.parametrize(
     ("images", "expected"),
     [
-        (IMAGES / 255, "got float32 in [0, 1]: multiply by 255 and convert with .to(torch.uint8)"),
+        (IMAGES / 255, "got float32 in [0, 1]: convert with .mul(255).round().to(torch.uint8)"),
         (IMAGES.float(), ": convert with .to(torch.uint8)"),
         (IMAGES.long(), ": convert with .to(torch.uint8)"),
         ((IMAGES / 255 - 0.5) / 0.25, ": return the raw pixels, they are normalised by mean and std later"),
@@ -87,7 +87,13 @@ def test_labels_of_other_integer_types_are_converted(dtype: torch.dtype) -> None
 @pytest.mark.parametrize(
     ("returned", "found"),
     [
-        ((IMAGES.numpy(), LABELS.numpy()), "ndarray, ndarray"),
+        ((IMAGES.numpy(), LABELS.numpy()), "ndarray, ndarray: convert with torch.as_tensor"),
+        ((IMAGES, LABELS.tolist()), "Tensor, list: convert with torch.as_tensor"),
+        ((list(IMAGES), LABELS), "list, Tensor: join the images with torch.stack"),
+        (
+            ([IMAGES[0], IMAGES[0, :, :5]], LABELS[:2]),
+            "list, Tensor: images of several sizes, such as (1, 5, 8) and (1, 8, 8), must be resized to one",
+        ),
         (IMAGES, "Tensor"),
         ((IMAGES, LABELS, LABELS), "Tensor, Tensor, Tensor"),
         (None, "NoneType"),

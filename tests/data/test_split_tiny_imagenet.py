@@ -344,3 +344,34 @@ def test_the_order_of_the_names_is_part_of_the_record(folder: Path, tmp_path: Pa
     data.setup("fit")
 
     assert data.resume_state()["data"]["class_names"] == WNIDS
+
+
+def test_classes_have_the_first_of_their_names(folder: Path, tmp_path: Path) -> None:
+    words = [
+        "n01\tgoldfish, Carassius auratus",
+        "n02\tEgyptian cat",
+        "n03\tcrane",
+        "n00\tentity",
+        "n04\tcrane, derrick",
+    ]
+    (folder / "words.txt").write_text("\n".join(words) + "\n")
+    data = make(tmp_path)
+    data.setup("fit")
+
+    assert data.class_names == ["n03", "goldfish", "n04", "Egyptian cat"]  # "crane" is two classes
+    assert data.label_names() == data.class_names
+    assert data.data_record().class_names == tuple(data.class_names)
+    assert data.train_set.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_class_without_a_name_keeps_its_identifier(folder: Path, tmp_path: Path) -> None:
+    (folder / "words.txt").write_text("n01\tgoldfish\nn02\t\n\nno tab\n")
+
+    assert make(tmp_path).class_names == ["n03", "goldfish", "n04", "n02"]
+
+
+def test_names_that_cannot_be_read_are_reported(folder: Path, tmp_path: Path) -> None:
+    (folder / "words.txt").write_bytes(b"n01\t\xff\xfe")
+
+    with pytest.raises(ConfigurationError, match=f"cannot read {folder}/words.txt, a part of Tiny ImageNet"):
+        _ = make(tmp_path).class_names
