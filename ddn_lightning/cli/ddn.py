@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from ddn_lightning.callbacks.stop_signals import Interrupted
 from ddn_lightning.cli.bench_command import bench
 from ddn_lightning.cli.compare_command import compare
+from ddn_lightning.cli.export_command import export
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.lost_process import loss_of_a_process
 from ddn_lightning.cli.parser import DDNParser
@@ -36,6 +37,7 @@ EXPECTED_WARNINGS = (
 )
 EPILOG = (
     "'ddn predict --help': classes of images by a trained method; "
+    "'ddn export --help': a trained method as an ONNX or .pt2 file; "
     "'ddn report --help': an HTML page of runs; 'ddn compare --help': differences between runs, paired by seed; "
     "'ddn reproduce --help': all runs of a table of the DDN paper; "
     "'ddn bench --help': the cost of a step on this machine"
@@ -89,7 +91,8 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], args: list[str] | None) -> int:
-    commands = {"predict": predict, "reproduce": reproduce, "report": report, "compare": compare, "bench": bench}
+    commands = {"predict": predict, "export": export, "report": report, "compare": compare}
+    commands |= {"reproduce": reproduce, "bench": bench}
     try:
         if arguments and arguments[0] in commands:
             return commands[arguments[0]](arguments[1:])

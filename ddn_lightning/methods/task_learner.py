@@ -170,8 +170,8 @@ class TaskLearner(DivergenceGuard, PortableLearner):
     def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
-            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use torch.jit.trace(method.network, "
-            "images) or torch.export.export(method.network, (images,)) on normalised images, in evaluation mode"
+            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use method.export('model.pt2') or "
+            "torch.jit.trace(method.network, images) on normalised images, in evaluation mode"
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
