@@ -27,6 +27,7 @@ class PortableLearner(Learner, ABC):
 
     class_names: tuple[str, ...] | None = None  # of the data that it was trained on, if they have names
     image_shape: tuple[int, ...] | None = None  # (channels, height, width)
+    task_classes: list[list[int]] | None = None  # of each task
 
     def predict(self, images: Images, batch_size: int = 256) -> Predictions:
         """Class names and probabilities for images from anywhere.
