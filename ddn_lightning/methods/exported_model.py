@@ -48,10 +48,14 @@ def graph_of(model: ExportedModel, images: Tensor) -> ExportedProgram:
             graph = torch.export.export(model, (images,), dynamic_shapes=SHAPES)
     except Exception as error:  # of many types, from tracing the user's own network
         name = type(model.method.backbone).__name__
-        reason = str(error).strip().partition("\n")[0]
-        raise ConfigurationError(f"torch.export cannot capture {name} and its method: {reason}") from error
+        raise ConfigurationError(f"torch.export cannot capture {name} and its method: {first_line(error)}") from error
     _drop_unused_weights(graph)
     return graph
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error of torch or onnxruntime, which may have a hundred."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _drop_unused_weights(graph: ExportedProgram) -> None:

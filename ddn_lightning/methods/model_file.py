@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from ddn_lightning.errors import ConfigurationError, SavingError
-from ddn_lightning.methods.exported_model import EXAMPLE_SIZE, SHAPES, ExportedModel, graph_of
+from ddn_lightning.methods.exported_model import EXAMPLE_SIZE, SHAPES, ExportedModel, first_line, graph_of
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.runs.files import atomic_write
 
@@ -52,8 +52,9 @@ def write_model(model: ExportedModel, path: Path, metadata: Mapping[str, str], i
         expected = [model(images).cpu() for images in batches]  # before the graph: see graph_of
         chosen.write(graph_of(model, batches[0]), partial, metadata)
         run = chosen.read(partial)
-        difference = max(float((run(x) - y).abs().max()) for x, y in zip(batches, expected, strict=True))
-        if not difference <= TOLERANCE:  # so that nan fails
+        differences = [(run(images) - found).abs().max() for images, found in zip(batches, expected, strict=True)]
+        difference = float(torch.stack(differences).max())
+        if not difference <= TOLERANCE:  # so that nan, which torch's max keeps, fails
             raise SavingError(
                 f"{path} is not written: its probabilities would differ from the method's by {difference:.1e}, more "
                 f"than {TOLERANCE:.0e}"
@@ -80,8 +81,7 @@ def _write_onnx(graph: ExportedProgram, path: Path, metadata: Mapping[str, str])
             graph, input_names=[INPUT], output_names=[OUTPUT], dynamic_shapes=SHAPES, verbose=False
         )
     except torch.onnx.errors.OnnxExporterError as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ConfigurationError(f"this method cannot be written as ONNX, try a .pt2: {reason}") from error
+        raise ConfigurationError(f"torch.onnx cannot write this method, try a .pt2: {first_line(error)}") from error
     assert program is not None
     program.model.metadata_props.update(metadata)
     program.save(path, external_data=False)
@@ -90,7 +90,10 @@ def _write_onnx(graph: ExportedProgram, path: Path, metadata: Mapping[str, str])
 def _read_onnx(path: Path) -> Callable[[Tensor], Tensor]:
     import onnxruntime  # here: an extra
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own types have no common base
+        raise ConfigurationError(f"onnxruntime cannot run this method, try a .pt2: {first_line(error)}") from error
     return lambda images: torch.from_numpy(session.run([OUTPUT], {INPUT: images.numpy()})[0])
 
 

@@ -78,7 +78,7 @@ class PortableLearner(Learner, ABC):
             "method": type(self).__name__,
             "ddn_lightning": version("ddn-lightning"),
         }
-        return write_model(ExportedModel(self), Path(path), metadata, shape)
+        return write_model(ExportedModel(self), Path(path).expanduser(), metadata, shape)
 
     def _trained_shape(self, action: str) -> tuple[int, ...]:
         if self.image_shape is None or self.transform is None:
