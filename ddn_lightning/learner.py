@@ -156,6 +156,10 @@ class Learner(Constructed, LightningModule, ABC):
         assert self.transform is not None
         return self.transform(images.to(self.device)).to(self.dtype)
 
+    def probabilities(self, images: Tensor) -> Tensor:
+        """The probability of each class (batch, num_classes), for stored images; call it in evaluation mode."""
+        return self.class_scores(self.normalised(images)).float().softmax(dim=1)
+
     @abstractmethod
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
         """Logits of a batch in the loss."""

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-import torch
 from jsonargparse import Namespace
 from rich.console import Console
 from rich.progress import Progress
@@ -13,6 +12,7 @@ from ddn_lightning import methods
 from ddn_lightning.bench.baselines import OURS
 from ddn_lightning.bench.measure import Report, measure
 from ddn_lightning.bench.prepared_method import PARTS, Workload
+from ddn_lightning.cli.device import AUTO, HELP, find_device
 from ddn_lightning.cli.parser import CommandParser, class_names
 from ddn_lightning.distill.bilevel_distiller import PRECISIONS
 from ddn_lightning.errors import ConfigurationError, check_positive
@@ -56,19 +56,7 @@ def _workload(settings: Namespace) -> Workload:
         raise ConfigurationError(f"num_classes must be even, for two tasks, got {sizes['num_classes']}")
     if sizes["batch"] < 2:
         raise ConfigurationError(f"batch must be at least 2, for BatchNorm, got {sizes['batch']}")
-    return Workload(**sizes, device=_device(settings.device), precision=settings.precision)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigurationError(f"device must be one of this machine's, such as cpu, got {name}: {reason}") from error
-    return device
+    return Workload(**sizes, device=find_device(settings.device), precision=settings.precision)
 
 
 def _parser() -> CommandParser:
@@ -83,7 +71,7 @@ def _parser() -> CommandParser:
     }
     for name, text in integers.items():
         parser.add_argument(f"--{name}", type=int, default=getattr(Workload, name), help=text)
-    parser.add_argument("--device", type=str, default="auto", help="For example cuda:0; auto uses a GPU if present.")
+    parser.add_argument("--device", type=str, default=AUTO, help=HELP)
     parser.add_argument("--precision", type=Literal[PRECISIONS], default=Workload.precision, help="Trainer precision.")
     parser.add_argument("--rounds", type=int, default=3, help="Number of timings, of which the shortest counts.")
     parser.add_argument("--growth", action="store_true", help="Also measure scaling with each size (minutes more).")

@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 import warnings
+from itertools import takewhile
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_only
@@ -17,6 +18,8 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from ddn_lightning.callbacks.stop_signals import Interrupted
 from ddn_lightning.cli.bench_command import bench
 from ddn_lightning.cli.compare_command import compare
+from ddn_lightning.cli.evaluate_command import evaluate
+from ddn_lightning.cli.export_command import export
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.lost_process import loss_of_a_process
 from ddn_lightning.cli.parser import DDNParser
@@ -25,7 +28,9 @@ from ddn_lightning.cli.report_command import report
 from ddn_lightning.cli.reproduce_command import reproduce
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
+from ddn_lightning.methods.loading import find_checkpoint
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 EXPECTED_WARNINGS = (
     ".*isinstance.treespec, LeafSpec",  # Lightning 2.6.6 on torch 2.15
@@ -36,6 +41,8 @@ EXPECTED_WARNINGS = (
 )
 EPILOG = (
     "'ddn predict --help': classes of images by a trained method; "
+    "'ddn test RUN FOLDER --help': accuracy of a run on other images, 'ddn test RUN': on its own; "
+    "'ddn export --help': a trained method as an ONNX or .pt2 file; "
     "'ddn report --help': an HTML page of runs; 'ddn compare --help': differences between runs, paired by seed; "
     "'ddn reproduce --help': all runs of a table of the DDN paper; "
     "'ddn bench --help': the cost of a step on this machine"
@@ -89,10 +96,15 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], args: list[str] | None) -> int:
-    commands = {"predict": predict, "reproduce": reproduce, "report": report, "compare": compare, "bench": bench}
+    commands = {"predict": predict, "export": export, "report": report, "compare": compare}
+    commands |= {"reproduce": reproduce, "bench": bench}
     try:
         if arguments and arguments[0] in commands:
             return commands[arguments[0]](arguments[1:])
+        if arguments[:1] == ["test"] and (words := list(takewhile(lambda word: word[:1] != "-", arguments[1:]))):
+            if len(words) > 1:
+                return evaluate(arguments[1:])
+            args = ["test", *_options_of(words[0]), *arguments[2:]]
         DDNCommand(
             ReplayMethod,
             TaskSequence,
@@ -111,6 +123,12 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()  # here: at interpreter shutdown a closed pipe cannot be handled
+
+
+def _options_of(run: str) -> list[str]:
+    """The options that evaluate a run on its own data."""
+    checkpoint = find_checkpoint(run)
+    return ["-c", str(checkpoint.parent.parent / CONFIG_FILE), "--ckpt_path", str(checkpoint)]
 
 
 def _fail(message: str, code: int) -> int:

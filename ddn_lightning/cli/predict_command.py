@@ -2,17 +2,17 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import torch
-
 import ddn_lightning
+from ddn_lightning.cli.device import AUTO, HELP, find_device
 from ddn_lightning.cli.output import check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.data.decoding import show_progress
-from ddn_lightning.data.image_tree import list_images
+from ddn_lightning.data.image_tree import ImageFile, list_images
 from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.methods.prediction import Predictions
 
 DESCRIPTION = """Classify images by a trained method: ddn predict runs/mine photos/ -o classes.csv. One line per image:
@@ -24,12 +24,18 @@ def predict(arguments: Sequence[str]) -> int:
     settings = _parser().parse_args(list(arguments))
     check_output(settings.output)
     check_positive(top=settings.top, batch_size=settings.batch_size)
+    device = find_device(settings.device)
     files = _files(Path(settings.images))
-    method = ddn_lightning.load(settings.run).to(settings.device)
-    parts = [files[start : start + settings.batch_size] for start in range(0, len(files), settings.batch_size)]
-    found = [method.predict(part) for part in show_progress(parts, "predicting", len(parts))]
+    method = ddn_lightning.load(settings.run).to(device)
+    found = list(predictions_of(method, files, settings.batch_size))
     write_output(settings.output, as_csv(found, files, settings.top))
     return 0
+
+
+def predictions_of(method: PortableLearner, files: Sequence[str], batch_size: int) -> Iterable[Predictions]:
+    """The predictions for image files, a batch at a time, with a progress bar."""
+    parts = [files[start : start + batch_size] for start in range(0, len(files), batch_size)]
+    return (method.predict(part) for part in show_progress(parts, "predicting", len(parts)))
 
 
 def as_csv(found: Sequence[Predictions], files: Sequence[str], top: int) -> str:
@@ -58,7 +64,7 @@ def _files(images: Path) -> list[str]:
     return found
 
 
-def _images_in(folder: str) -> list:  # type: ignore[type-arg]
+def _images_in(folder: str) -> list[ImageFile]:
     try:
         return list_images([folder])
     except ConfigurationError:  # none right in this folder
@@ -72,5 +78,5 @@ def _parser() -> CommandParser:
     parser.add_argument("-o", "--output", type=str, default="-", help="CSV file; - prints it.")
     parser.add_argument("--top", type=int, default=1, help="Classes per image, the most probable first.")
     parser.add_argument("--batch_size", type=int, default=256, help="Images per forward pass.")
-    parser.add_argument("--device", type=str, default="cuda" if torch.cuda.is_available() else "cpu", help="Device.")
+    parser.add_argument("--device", type=str, default=AUTO, help=HELP)
     return parser

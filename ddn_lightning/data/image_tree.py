@@ -37,7 +37,7 @@ def tree_classes(root: str) -> list[str]:
     root = full_path(root)
     if not os.path.isdir(root):
         raise ConfigurationError(f"root must contain train/<class>/ and test/<class>/, got {root}: it does not exist")
-    train, test = (_class_folders(os.path.join(root, split)) for split in ("train", "test"))
+    train, test = (class_folders(os.path.join(root, split)) for split in ("train", "test"))
     for here, there, missing in (("train", "test", train - test), ("test", "train", test - train)):
         if missing:
             raise ConfigurationError(
@@ -45,6 +45,17 @@ def tree_classes(root: str) -> list[str]:
                 f"{sorted(missing)} are not in {os.path.join(root, there)}"
             )
     return sorted(train)
+
+
+def class_folders(folder: str) -> set[str]:
+    """Names of the sub-folders of a folder, one per class."""
+    if not os.path.isdir(folder):
+        raise ConfigurationError(f"expected the folder {folder} with a sub-folder for each class: it does not exist")
+    with os.scandir(folder) as entries:
+        classes = {entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
+    if not classes:
+        raise ConfigurationError(f"expected a sub-folder for each class in {folder}: there are none")
+    return classes
 
 
 def tree_images(root: str, split: str, classes: Sequence[str]) -> list[ImageFile]:
@@ -97,13 +108,3 @@ def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEn
     if not files:
         raise ConfigurationError(f"{folder} must hold at least one image ({' '.join(IMAGE_SUFFIXES)}), but has none")
     return sorted(files, key=lambda file: file.path), others
-
-
-def _class_folders(folder: str) -> set[str]:
-    if not os.path.isdir(folder):
-        raise ConfigurationError(f"expected the folder {folder} with a sub-folder for each class: it does not exist")
-    with os.scandir(folder) as entries:
-        classes = {entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
-    if not classes:
-        raise ConfigurationError(f"expected a sub-folder for each class in {folder}: there are none")
-    return classes

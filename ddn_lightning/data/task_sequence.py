@@ -21,6 +21,11 @@ from ddn_lightning.samples import Samples, SelectedSamples
 
 LIGHTNINGS_MAX_EPOCHS = 1000  # the Trainer's default, indistinguishable from a user's own 1000
 
+HINTS = {  # by the beginning of a difference to the data of a checkpoint, for an evaluation
+    "the train ": "to evaluate anyway, set data.mean and data.std to those of its results.json",
+    "the test ": "'ddn test RUN FOLDER' evaluates on other images",
+}
+
 
 class TaskSequence(LightningDataModule, ABC):
     """A classification dataset, split by class into tasks that are learned in sequence within a single ``fit``.
@@ -243,9 +248,8 @@ class TaskSequence(LightningDataModule, ABC):
             return
         difference = DataRecord.from_plain(record["data"]).difference(self.data_record(), "the checkpoint")
         if difference is not None:
-            is_statistics = not is_fit and difference.startswith("the train ")
-            hint = "; to evaluate anyway, set data.mean and data.std to those of its results.json"
-            raise ConfigurationError(f"{difference}{hint if is_statistics else ''}")
+            hints = [] if is_fit else [hint for start, hint in HINTS.items() if difference.startswith(start)]
+            raise ConfigurationError("; ".join([difference, *hints]))
 
     def _split(self, train: bool) -> Samples:
         images, labels = checked(self.load(train), train, self.num_classes, self.mean)

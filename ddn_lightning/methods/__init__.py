@@ -6,6 +6,7 @@ from ddn_lightning.methods.derpp import DERPlusPlus
 from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.er_ace import ERACE
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
+from ddn_lightning.methods.exported_model import ExportedModel
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
@@ -26,6 +27,7 @@ __all__ = [
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",
+    "ExportedModel",
     "Finetune",
     "ICaRL",
     "Joint",

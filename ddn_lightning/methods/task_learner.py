@@ -132,6 +132,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         if self.transform is None:
             self.transform = sequence.transform
         self.take_names_and_shape(sequence.data_record())
+        self.task_classes = sequence.task_classes.tolist()
         if stage == "fit":
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
             self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
@@ -171,8 +172,8 @@ class TaskLearner(DivergenceGuard, PortableLearner):
     def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
-            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use torch.jit.trace(method.network, "
-            "images) or torch.export.export(method.network, (images,)) on normalised images, in evaluation mode"
+            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use method.export('model.pt2') or "
+            "torch.jit.trace(method.network, images) on normalised images, in evaluation mode"
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -211,6 +212,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         """Refuse checkpoints of another method or number of classes, and damaged ones."""
         record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
         self.streams.load_state_dict(record["streams"])
+        self.task_classes = record["sequence"]["task_classes"]
         if (data := record["sequence"].get("data")) is not None:  # version 0.1 did not note it
             self.take_names_and_shape(DataRecord.from_plain(data))
         if isinstance(checkpoint.get("state_dict"), dict):
