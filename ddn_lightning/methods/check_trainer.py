@@ -58,8 +58,8 @@ def check_trainer(trainer: Trainer) -> None:
         )
     if trainer.gradient_clip_val:
         raise ConfigurationError(
-            f"gradient_clip_val must be left out of the Trainer, got {trainer.gradient_clip_val}: Lightning does not "
-            f"clip in manual optimization. Give the method gradient_clip_val={trainer.gradient_clip_val} instead "
+            f"gradient_clip_val must be left out, got {trainer.gradient_clip_val}: Lightning does not clip in manual "
+            f"optimization. Give the method gradient_clip_val={trainer.gradient_clip_val} instead "
             f"(--model.gradient_clip_val {trainer.gradient_clip_val})"
         )
     if trainer.accumulate_grad_batches != 1:

@@ -61,7 +61,7 @@ def test_callbacks_that_cannot_follow_a_sequence_are_refused(
     [
         (
             {"gradient_clip_val": 0.5},
-            r"left out of the Trainer, got 0.5.*gradient_clip_val=0.5 .*--model.gradient_clip_val 0.5\)$",
+            r"gradient_clip_val must be left out, got 0.5.*gradient_clip_val=0.5 .*--model.gradient_clip_val 0.5\)$",
         ),
         ({"accumulate_grad_batches": 4}, "accumulate_grad_batches must be 1, got 4.*raise batch_size"),
         ({"check_val_every_n_epoch": 2}, "check_val_every_n_epoch must be left out, got 2.*evaluate_every_n_epochs"),
