@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -140,6 +141,29 @@ def plain(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     return str(value) if isinstance(value, Path) else {NOT_KEPT: path_of(type(value))}
+
+
+def named(name: str, value: object) -> dict[str, Any]:
+    """A value and all its constructor's arguments, defaults included, under flat dotted names, for loggers.
+
+    >>> from ddn_lightning import SmallNet
+    >>> named("backbone", SmallNet(width=8))  # doctest: +NORMALIZE_WHITESPACE
+    {'backbone': 'ddn_lightning.SmallNet', 'backbone.in_channels': 1, 'backbone.width': 8, 'backbone.feature_dim': 64}
+    """
+    kind: type
+    if isinstance(value, Constructed):
+        parameters = full_signature(type(value)).parameters.values()
+        defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+        kind, arguments = type(value), {**defaults, **value.constructor_arguments}  # type: ignore[attr-defined]
+    elif isinstance(value, partial) and inspect.isclass(value.func):  # such as an optimizer
+        kind, arguments = value.func, value.keywords
+    else:
+        kept = plain(value)
+        return {name: kept[NOT_KEPT] if _is_left_out(kept) else kept}
+    flat = {name: path_of(kind)}
+    for key, argument in arguments.items():
+        flat |= named(f"{name}.{key}", argument)
+    return flat
 
 
 def _is_left_out(value: object) -> bool:

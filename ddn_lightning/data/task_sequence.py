@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from torch import Tensor
 
+from ddn_lightning.construction import Constructed
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
 from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.image_transform import ImageTransform
@@ -27,7 +28,7 @@ HINTS = {  # by the beginning of a difference to the data of a checkpoint, for a
 }
 
 
-class TaskSequence(LightningDataModule, ABC):
+class TaskSequence(Constructed, LightningDataModule, ABC):
     """A classification dataset, split by class into tasks that are learned in sequence within a single ``fit``.
 
     Task ``t`` is trained during the epochs ``[t * epochs_per_task, (t + 1) * epochs_per_task)``; accuracy is measured
@@ -93,7 +94,7 @@ class TaskSequence(LightningDataModule, ABC):
                 f"on each task's end, got {evaluate_every_n_epochs}"
             )
         self.num_tasks = num_tasks
-        self.epochs_per_task = epochs_per_task
+        self._epochs_per_task = epochs_per_task
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.drop_last = epochs_per_task == 1 if drop_last is None else drop_last
@@ -136,6 +137,11 @@ class TaskSequence(LightningDataModule, ABC):
         return getattr(self, "class_names", None)
 
     @property
+    def epochs_per_task(self) -> int:
+        """Epochs of each task; a single one in the Trainer's ``fast_dev_run``."""
+        return 1 if getattr(self.trainer, "fast_dev_run", False) else self._epochs_per_task
+
+    @property
     def clock(self) -> TaskClock:
         """The position of training in the sequence."""
         assert self.trainer is not None
@@ -173,7 +179,9 @@ class TaskSequence(LightningDataModule, ABC):
                 f"task {clock.task + 1} has {len(samples)} samples, fewer than one batch of batch_size = "
                 f"{self.batch_size}: lower batch_size or set drop_last to false"
             )
-        generator = generator_for(self._shuffle_seed, f"order of epoch {clock.epoch}")
+        is_overfitting = getattr(self.trainer, "overfit_batches", 0) > 0  # the same batches in each epoch of a task
+        epoch = clock.task * self.epochs_per_task if is_overfitting else clock.epoch
+        generator = generator_for(self._shuffle_seed, f"order of epoch {epoch}")
         order = torch.randperm(len(samples), generator=generator)
         return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
 
@@ -278,13 +286,15 @@ class TaskSequence(LightningDataModule, ABC):
                 "evaluate_every_n_epochs to measure accuracy within tasks"
             )
         epochs = self.num_tasks * self.epochs_per_task
-        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.fit_loop.epoch_loop.max_steps = -1  # Lightning's limit of batches holds in each task
+        else:
             if trainer.max_epochs not in (None, -1, LIGHTNINGS_MAX_EPOCHS, epochs):
                 raise ConfigurationError(
                     f"max_epochs must be {epochs} = {self.num_tasks} tasks x {self.epochs_per_task} epochs_per_task, "
                     f"or left out, got {trainer.max_epochs}"
                 )
-            trainer.fit_loop.max_epochs = epochs
             trainer.check_val_every_n_epoch = self.evaluate_every_n_epochs
+        trainer.fit_loop.max_epochs = epochs
         # any other number may give a resumed run the data of another epoch's task
         trainer.reload_dataloaders_every_n_epochs = 1  # type: ignore[attr-defined]

@@ -11,10 +11,10 @@ from lightning.pytorch.callbacks import (
     GradientAccumulationScheduler,
     LearningRateFinder,
     ModelCheckpoint,
+    ModelPruning,
     StochasticWeightAveraging,
     WeightAveraging,
 )
-from lightning.pytorch.utilities import rank_zero_warn
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import check_clock, check_progress
@@ -29,9 +29,11 @@ REFUSED: dict[type[Callback], str] = {
     EarlyStopping: "it would end the whole sequence before the later tasks: choose epochs_per_task",
     GradientAccumulationScheduler: NO_ACCUMULATION,
     LearningRateFinder: "it would train on the first task and keep the weights: compare runs with different lr",
+    ModelPruning: "it prunes after the last evaluation: prune method.network after training",
     StochasticWeightAveraging: f"it replaces the weights after the last evaluation; {AVERAGES}",
     WeightAveraging: f"it would also average counters such as the classes seen; {AVERAGES}",
 }
+ALWAYS_COMPARABLE = (None, "epoch", "step")  # what a ModelCheckpoint may monitor
 
 
 def check_trainer(trainer: Trainer) -> None:
@@ -44,10 +46,11 @@ def check_trainer(trainer: Trainer) -> None:
         for kind, reason in REFUSED.items():
             if isinstance(callback, kind):
                 raise ConfigurationError(f"callbacks must not contain {type(callback).__name__}: {reason}")
-        if isinstance(callback, ModelCheckpoint) and callback.monitor is not None and callback.save_top_k > 0:
-            rank_zero_warn(
-                f"ModelCheckpoint(monitor={callback.monitor!r}) compares models after different tasks and may keep "
-                "that of task 1 as the best: leave out monitor to keep the last one"
+        if isinstance(callback, ModelCheckpoint) and callback.monitor not in ALWAYS_COMPARABLE:
+            raise ConfigurationError(
+                f"callbacks must not contain ModelCheckpoint(monitor={callback.monitor!r}): it would compare models "
+                "after different tasks and may keep that of task 1 as the best. Leave out monitor to keep the last "
+                "model, or use monitor='epoch', mode='max' and save_top_k to keep the last ones"
             )
     if trainer.precision == "16-mixed":
         raise ConfigurationError(
@@ -56,7 +59,8 @@ def check_trainer(trainer: Trainer) -> None:
     if trainer.gradient_clip_val:
         raise ConfigurationError(
             f"gradient_clip_val must be left out, got {trainer.gradient_clip_val}: Lightning does not clip in manual "
-            f"optimization. Use --model.gradient_clip_val {trainer.gradient_clip_val}"
+            f"optimization. Give the method gradient_clip_val={trainer.gradient_clip_val} instead "
+            f"(--model.gradient_clip_val {trainer.gradient_clip_val})"
         )
     if trainer.accumulate_grad_batches != 1:
         raise ConfigurationError(

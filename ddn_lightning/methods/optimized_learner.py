@@ -86,11 +86,14 @@ class OptimizedLearner(CalibratedLearner, ABC):
             given = {"lr": self.current_lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
             optimizer.param_groups[0].update(given)  # further groups are added by callbacks
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        precision = self.trainer.precision_plugin
+        precision.pre_backward(loss.total, self)  # calls on_before_backward of callbacks and method
         value, gradients = self.gradients(loss, parameters)
         average_batch_norm(self)
         optimizer.zero_grad()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
+        precision.post_backward(value, self)  # calls on_after_backward
         if self.gradient_clip_val is not None:
             clip = clip_grad_norm_ if self.gradient_clip_algorithm == "norm" else clip_grad_value_
             clip(parameters, self.gradient_clip_val)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.utilities.parsing import AttributeDict
 from torch import Tensor
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
@@ -14,11 +15,13 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.construction import named
+from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.learner import Facts
-from ddn_lightning.lightning_internals import is_logged
+from ddn_lightning.lightning_internals import has_trainer, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
@@ -99,6 +102,17 @@ class ReplayMethod(OptimizedLearner, ABC):
             raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
         if distiller is not None:
             distiller.build(num_classes, self.buffer_size)
+
+    @property
+    def hparams_initial(self) -> AttributeDict:
+        """What loggers receive: class and arguments of method, backbone, distiller and data, and the seed.
+
+        Checkpoints contain :attr:`hparams` instead.
+        """
+        data = getattr(self.trainer, "datamodule", None) if has_trainer(self) else None
+        flat = {name.removeprefix("method."): value for name, value in named("method", self).items()}
+        flat |= named("data", data) if isinstance(data, TaskSequence) else {}
+        return AttributeDict({**flat, "seed": self.streams.seed})
 
     @property
     def stored_samples(self) -> Memory | ExemplarSet | None:

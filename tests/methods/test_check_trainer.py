@@ -59,7 +59,10 @@ def test_callbacks_that_cannot_follow_a_sequence_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"gradient_clip_val": 0.5}, "gradient_clip_val must be left out, got 0.5.*Use --model.gradient_clip_val 0.5$"),
+        (
+            {"gradient_clip_val": 0.5},
+            r"gradient_clip_val must be left out, got 0.5.*gradient_clip_val=0.5 .*--model.gradient_clip_val 0.5\)$",
+        ),
         ({"accumulate_grad_batches": 4}, "accumulate_grad_batches must be 1, got 4.*raise batch_size"),
         ({"check_val_every_n_epoch": 2}, "check_val_every_n_epoch must be left out, got 2.*evaluate_every_n_epochs"),
     ],
@@ -85,11 +88,12 @@ def test_the_tuner_is_refused_and_changes_nothing(make_trainer: MakeTrainer) -> 
     assert_unchanged(method, before)
 
 
-def test_a_monitoring_checkpoint_gives_a_warning(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+def test_a_checkpoint_that_compares_tasks_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     checkpoint = ModelCheckpoint(tmp_path, monitor="average_accuracy", mode="max")
     trainer = make_trainer(callbacks=[checkpoint], enable_checkpointing=True)
-    with pytest.warns(UserWarning, match="monitor='average_accuracy'.*may keep that of task 1 as the best"):
+    with pytest.raises(ConfigurationError, match="monitor='average_accuracy'.*may keep that of task 1 as the best"):
         trainer.fit(build(ER), TinySequence(batch_size=12))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_refuses_such_a_callback_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,6 +151,17 @@ def test_a_checkpoint_of_version_0_1_says_what_to_do(trained: ReplayMethod, tmp_
         ddn_lightning.load(tmp_path / "old.ckpt")
 
 
+def test_a_checkpoint_of_version_0_1_loads_with_its_hparams_file(trained: ReplayMethod, tmp_path: Path) -> None:
+    checkpoint = torch.load(tmp_path / "trained.ckpt", weights_only=True)
+    del checkpoint["ddn_lightning"]["model"], checkpoint["hyper_parameters"]
+    torch.save(checkpoint, tmp_path / "old.ckpt")
+    (tmp_path / "hparams.yaml").write_text("num_classes: 6\nbuffer_size: 17\nlr: 0.5\n")
+    parts = {"backbone": small_net(), "distiller": DataDistillNet()}
+    loaded = ER.load_from_checkpoint(tmp_path / "old.ckpt", hparams_file=tmp_path / "hparams.yaml", **parts)
+    assert (loaded.buffer_size, loaded.lr) == (17, 0.5)
+    assert torch.equal(loaded.head.weight, trained.head.weight)
+
+
 def test_signatures_show_the_arguments_of_the_bases() -> None:
     import inspect
 
