@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torchvision.datasets import FakeData
-from torchvision.transforms.functional import pil_to_tensor
 from trials import offline_wandb, wandb_config
 
 import ddn_lightning
 from ddn_lightning import DERPlusPlus, TaskSequence
 
+onnxruntime = pytest.importorskip("onnxruntime")
 timm = pytest.importorskip("timm")
 pytest.importorskip("wandb")
 
@@ -38,17 +38,6 @@ class TimmNet(nn.Module):
         return features
 
 
-class FakeSequence(TaskSequence):
-    """A dataset of torchvision in two tasks."""
-
-    name, num_classes, mean, std = "fake", 4, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-
-    def load(self, train: bool) -> tuple[Tensor, Tensor]:
-        dataset = FakeData(48 if train else 24, (3, 32, 32), self.num_classes, random_offset=0 if train else 1000)
-        images, labels = zip(*dataset, strict=True)
-        return torch.stack([pil_to_tensor(image) for image in images]), torch.tensor(labels)
-
-
 class Rates(Callback):
     """Notes the learning rate of each step."""
 
@@ -60,10 +49,11 @@ class Rates(Callback):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*log_every_n_steps")
-def test_it_trains_logs_saves_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_trains_logs_saves_predicts_and_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     seed_everything(1, verbose=False)
-    data = FakeSequence(num_tasks=2, epochs_per_task=2, batch_size=8, drop_last=True)
+    train, test = (FakeData(size, (3, 32, 32), 4, random_offset=offset) for size, offset in ((48, 0), (24, 1000)))
+    data = TaskSequence.from_datasets(train, test, num_tasks=2, epochs_per_task=2, batch_size=8, drop_last=True)
     method = DERPlusPlus(
         TimmNet("test_resnet"),
         num_classes=data.num_classes,
@@ -84,7 +74,10 @@ def test_it_trains_logs_saves_and_predicts(tmp_path: Path, monkeypatch: pytest.M
     average = float(method.accuracy_matrix[-1].mean())
     assert logger.experiment.summary["average_accuracy"] == pytest.approx(average)
     recorded = wandb_config(logger)
-    assert (recorded["method"], recorded["data"]) == ("ddn_lightning.DERPlusPlus", f"{__name__}.FakeSequence")
+    assert (recorded["method"], recorded["data"]) == (
+        "ddn_lightning.DERPlusPlus",
+        "ddn_lightning.data.split_dataset.SplitDataset",
+    )
     assert (recorded["backbone"], recorded["seed"]) == (f"{__name__}.TimmNet", 1)
     assert (recorded["optimizer.lr"], recorded["lr_scheduler.T_max"]) == (LR, STEPS[1])
 
@@ -94,3 +87,8 @@ def test_it_trains_logs_saves_and_predicts(tmp_path: Path, monkeypatch: pytest.M
     per_task = [(found == labels)[labels // 2 == task].float().mean() for task in range(2)]
     assert 100 * float(torch.stack(per_task).mean()) == pytest.approx(average)
     assert list(tmp_path.glob("wandb/offline-run-*"))
+
+    loaded.export(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    assert torch.equal(torch.from_numpy(probabilities).argmax(dim=1), found)
