@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torchvision.transforms.functional import to_pil_image
 
-from ddn_lightning import ER, DataDistillNet
+from ddn_lightning import ER, DataDistillNet, SplitDigits
 from ddn_lightning.bench.cost import peak_memory
 from ddn_lightning.bench.prepared_method import PreparedMethod, Workload
 from ddn_lightning.cli import main
@@ -61,7 +62,7 @@ def test_exactly_two_commands_set_up_and_run() -> None:
     ]
 
 
-HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn report", "ddn bench")
+HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn report", "ddn bench", "photos/", "ddn export")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +202,22 @@ def test_the_commands_of_speed_are_understood(
     monkeypatch.setattr("ddn_lightning.cli.bench_command.measure", lambda *_: SPEED)
     assert run(command.replace("--device cuda", "--device cpu")) == 0  # there may be none here
     assert "exact" in capsys.readouterr().out
+
+
+def test_a_model_is_taken_along_by_three_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [c for c in COMMANDS if "runs/mine" in c and ("photos/" in c or "export" in c)]
+    assert [c.split()[1] for c in commands] == ["predict", "test", "export"]
+    assert run("ddn fit --config configs/quickstart.yaml --name mine") == 0
+    images, labels = SplitDigits().load(train=False)
+    for label in range(10):
+        folder = tmp_path / "photos" / str(label)
+        folder.mkdir(parents=True)
+        for index, image in enumerate(images[labels == label][:3]):
+            to_pil_image(image).save(folder / f"{index}.png")
+    for command in commands:
+        assert run(command) == 0
+    assert len((tmp_path / "classes.csv").read_text().splitlines()) == 31
+    assert (tmp_path / "model.onnx").is_file()
 
 
 def test_all_notebooks_are_listed() -> None:
