@@ -24,11 +24,6 @@ class PortableLearner(Learner, ABC):
     class_names: tuple[str, ...] | None = None  # of the data that it was trained on, if they have names
     image_shape: tuple[int, ...] | None = None  # (channels, height, width)
 
-    def normalised(self, images: Tensor) -> Tensor:
-        """Stored images as the network takes them, not augmented."""
-        assert self.transform is not None
-        return self.transform(images.to(self.device)).to(self.dtype)
-
     def predict(self, images: Images, batch_size: int = 256) -> Predictions:
         """Class names and probabilities for images from anywhere.
 
