@@ -54,11 +54,16 @@ class BilevelDistiller(LabelDistiller):
         self.update_every = update_every
         self.outer = outer
 
+    @property
+    def needs_forward_mode(self) -> bool:
+        """Whether the look-ahead uses the network's forward-mode derivative."""
+        return self.lookahead in ("exact", "matching")
+
     def begin_fit(self, method: Learner) -> None:
         """Refuse too low a precision, and SyncBatchNorm, which has no forward-mode derivative."""
         super().begin_fit(method)
         check_precision(method.trainer, type(self).__name__)
-        if self.lookahead in ("exact", "matching") and _is_batch_norm_synchronised(method):
+        if self.needs_forward_mode and _is_batch_norm_synchronised(method):
             raise ConfigurationError(
                 f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}: torch's "
                 "SyncBatchNorm has no forward-mode derivative. Or leave out sync_batchnorm: running statistics agree "
@@ -82,7 +87,7 @@ class BilevelDistiller(LabelDistiller):
                 f"configure_optimizers must return two optimizers with {name}, the classifier's and "
                 "self.distiller.configure_optimizer(), got one"
             )
-        if self.alpha and self.lookahead in ("exact", "matching"):
+        if self.alpha and self.needs_forward_mode:
             _check_forward_mode(method, self.lookahead)
 
     def inner_batch(self, method: Learner) -> Samples | None:

@@ -158,6 +158,11 @@ class NoExtraPass(DataDistillNet):
         self._features = torch.empty(0)  # the last inputs of the head
         self._rehearsed: tuple[Samples, Tensor, Tensor] | None = None  # samples, their logits and features
 
+    @property
+    def needs_forward_mode(self) -> bool:
+        """No network is differentiated."""
+        return False
+
     def begin_fit(self, method: Learner) -> None:
         """Record the inputs of the head."""
         super().begin_fit(method)
