@@ -12,7 +12,7 @@ from ddn_lightning import ER, Samples, SlotBuffer
 class GSSBuffer(SlotBuffer):
     """Keeps samples whose gradients point in different directions (Aljundi et al. 2019, arXiv 1903.08671, greedy).
 
-    The score of a sample, by which it is replaced: one plus the largest cosine with ten others, of the last layer alone.
+    The score of a sample, by which it is replaced: one plus the largest cosine with ten others, of the last layer.
     """
 
     def clear(self) -> None:
