@@ -15,7 +15,7 @@ from ddn_lightning.learner import Learner
 from ddn_lightning.memory import *  # noqa: F403
 from ddn_lightning.methods import *  # noqa: F403
 from ddn_lightning.metrics import AccuracyMatrix
-from ddn_lightning.networks import Backbone, ResNet18, SmallNet
+from ddn_lightning.networks import Backbone, FrozenFeatures, ResNet18, SmallNet, TimmBackbone, TorchvisionBackbone
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.runs import CurveLogger
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
@@ -28,11 +28,14 @@ __all__ = [
     "ConfigurationError",
     "CurveLogger",
     "DivergenceError",
+    "FrozenFeatures",
     "Learner",
     "ReplayLoss",
     "ResNet18",
     "Samples",
     "SmallNet",
+    "TimmBackbone",
+    "TorchvisionBackbone",
     "__version__",
     "concatenate",
     "cross_entropy",

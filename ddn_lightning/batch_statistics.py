@@ -27,6 +27,18 @@ def frozen_layers(module: nn.Module) -> set[str]:
     return {name for name, layer in layers_with_statistics(module).items() if module.training and not layer.training}
 
 
+def is_frozen(module: nn.Module) -> bool:
+    """Whether a module has parameters, and none of them is trained."""
+    required = [parameter.requires_grad for parameter in module.parameters()]
+    return bool(required) and not any(required)
+
+
+def hold_statistics(module: nn.Module) -> None:
+    """Switch BatchNorm to evaluation mode: it normalises by its statistics, which then do not move."""
+    for layer in layers_with_statistics(module).values():
+        layer.eval()
+
+
 @torch.no_grad()
 def measure(
     module: nn.Module, forward: Callable[[Tensor], object], batches: Iterable[Tensor], exclude: Collection[str] = ()

@@ -140,6 +140,8 @@ def plain(value: object) -> Any:
         return construction_of(value)
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {name: plain(one) for name, one in value.items()}
     return str(value) if isinstance(value, Path) else {NOT_KEPT: path_of(type(value))}
 
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.frozen_features import FrozenFeatures, is_features
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
@@ -106,6 +107,14 @@ class Learner(Constructed, LightningModule, ABC):
         """The memory or exemplars, if the method has any."""
 
     @property
+    def stored_form(self) -> Samples:
+        """A sample in the form in which the memory holds it: with features for :class:`FrozenFeatures`."""
+        example = self.sequence.test_set[:1]
+        if not isinstance(self.backbone, FrozenFeatures):
+            return example
+        return replace(example, images=torch.zeros(1, self.backbone.feature_dim))
+
+    @property
     def tasks_seen(self) -> int:
         """Number of tasks begun."""
         return self.task + 1
@@ -152,7 +161,9 @@ class Learner(Constructed, LightningModule, ABC):
         """This rank's share of the samples in these slots of the memory, augmented."""
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Stored images as network inputs, not augmented."""
+        """Stored images as network inputs, not augmented; features are only moved and converted."""
+        if is_features(images):
+            return images.to(self.device).to(self.dtype)
         assert self.transform is not None
         return self.transform(images.to(self.device)).to(self.dtype)
 

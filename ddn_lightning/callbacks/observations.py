@@ -11,6 +11,7 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.learner import Learner
+from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.runs.observed import Observed, expected_shapes
@@ -56,7 +57,8 @@ class Observations(TaskCallback):
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
-        self._record(sample_images=found.images.cpu(), sample_labels=found.labels.cpu())
+        pictures = {} if is_features(found.images) else {"sample_images": found.images.cpu()}
+        self._record(**pictures, sample_labels=found.labels.cpu())
         if method.distiller is not None:
             self._record_soft_labels(method, task, slots, shown)
 
@@ -115,13 +117,12 @@ def _check(state: dict[str, Any], task_classes: Tensor) -> None:
 def _soft_labels(method: Learner, slots: Tensor) -> Tensor:
     """The current soft labels of the samples in these slots."""
     assert method.distiller is not None
-    assert method.transform is not None
     share = replace(method.memory[local_share(slots)], global_size=len(slots))
     streams = method.distiller.streams
     try:
         method.distiller.streams = RandomStreams(streams.seed)  # random labels must not advance the run's streams
         with evaluating(method), method.trainer.precision_plugin.val_step_context():
-            probabilities = method(method.transform(share.images).to(method.dtype)).softmax(dim=1)
+            probabilities = method(method.normalised(share.images)).softmax(dim=1)
             labels = method.distiller.soft_labels(share, probabilities)
     finally:
         method.distiller.streams = streams

@@ -149,7 +149,8 @@ def check_samples(part: str, held: Samples, data: Samples, task_classes: Tensor,
     """Raise unless stored samples, ``held``, fit a sequence with these data and classes (tasks, classes per task)."""
     size, num_classes = len(held), task_classes.numel()
     labels = tensor(f"{part}/labels", held.labels, torch.int64, (size,), 0, num_classes - 1).cpu()
-    tensor(f"{part}/images", held.images, data.images.dtype, (size, *data.images.shape[1:]))
+    kind = None if data.images.is_floating_point() else data.images.dtype  # features have the precision of the run
+    tensor(f"{part}/images", held.images, kind, (size, *data.images.shape[1:]))
     tasks = tensor(f"{part}/tasks", held.tasks, torch.int64, (size,), 0, len(task_classes) - 1).cpu()
     expected = torch.empty(num_classes, dtype=torch.long)
     expected[task_classes] = torch.arange(len(task_classes))[:, None]

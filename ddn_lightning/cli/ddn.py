@@ -37,6 +37,7 @@ EXPECTED_WARNINGS = (
     "`torch.jit.script` is deprecated",  # torch 2.15's own forward-mode derivatives
     "LightningCLI's args parameter is intended to run from within Python",  # tests and notebooks do that
     "The dirpath has changed",  # a run may be resumed or evaluated under another name
+    "Found .* in eval mode at the start of training",  # a frozen backbone stays so
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # an evaluation has no RunRecord
 )
 EPILOG = (

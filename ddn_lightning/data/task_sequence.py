@@ -1,7 +1,8 @@
 """The task sequence: the classes of each task, and the loaders of one ``fit`` over all tasks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -101,6 +102,7 @@ class TaskSequence(Constructed, LightningDataModule, ABC):
         self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
         self._facts: dict[bool, SplitFacts] = {}  # by whether it is the training split
+        self._features: dict[bool, Samples] = {}  # what is served instead of a split, by the same
 
         class_order = torch.arange(self.num_classes)
         if class_order_seed is not None:
@@ -154,11 +156,26 @@ class TaskSequence(Constructed, LightningDataModule, ABC):
 
     def training_samples(self, task: int) -> Samples:
         """All training samples of one task."""
-        assert self.train_set.tasks is not None
-        return SelectedSamples.of(self.train_set, (self.train_set.tasks == task).nonzero().squeeze(1))
+        samples = self.served(train=True)
+        assert samples.tasks is not None
+        return SelectedSamples.of(samples, (samples.tasks == task).nonzero().squeeze(1))
+
+    def served(self, train: bool) -> Samples:
+        """The samples of a split as the loaders give them: images, or features after :meth:`serve_features`."""
+        return self._features.get(train, self.train_set if train else self.test_set)
+
+    def serve_features(self, features_of: Callable[[Tensor], Tensor]) -> None:
+        """Give features instead of images, until the next :meth:`setup`.
+
+        Args:
+            features_of: From raw images to their features, on the host.
+        """
+        for train, split in ((True, self.train_set), (False, self.test_set)):
+            self._features[train] = replace(split, images=features_of(split.images))
 
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
+        self._features = {}  # they belong to the method of an earlier fit
         if self.trainer is not None and stage == "fit":
             self._configure(self.trainer)
         if not hasattr(self, "test_set"):
@@ -204,9 +221,10 @@ class TaskSequence(Constructed, LightningDataModule, ABC):
 
     def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
         """The test images of the first ``tasks_seen`` tasks."""
-        assert self.test_set.tasks is not None
-        seen = (self.test_set.tasks < tasks_seen).nonzero().squeeze(1)
-        return TaskLoader(self.test_set, self.eval_batch_size, order=seen)
+        samples = self.served(train=False)
+        assert samples.tasks is not None
+        seen = (samples.tasks < tasks_seen).nonzero().squeeze(1)
+        return TaskLoader(samples, self.eval_batch_size, order=seen)
 
     def data_record(self) -> DataRecord:
         """The fingerprint of the data loaded so far."""

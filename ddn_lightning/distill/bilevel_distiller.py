@@ -54,11 +54,16 @@ class BilevelDistiller(LabelDistiller):
         self.update_every = update_every
         self.outer = outer
 
+    @property
+    def needs_forward_mode(self) -> bool:
+        """Whether the look-ahead uses the network's forward-mode derivative."""
+        return self.lookahead in ("exact", "matching")
+
     def begin_fit(self, method: Learner) -> None:
         """Refuse too low a precision, and SyncBatchNorm, which has no forward-mode derivative."""
         super().begin_fit(method)
         check_precision(method.trainer, type(self).__name__)
-        if self.lookahead in ("exact", "matching") and _is_batch_norm_synchronised(method):
+        if self.needs_forward_mode and _is_batch_norm_synchronised(method):
             raise ConfigurationError(
                 f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}: torch's "
                 "SyncBatchNorm has no forward-mode derivative. Or leave out sync_batchnorm: running statistics agree "
@@ -66,7 +71,7 @@ class BilevelDistiller(LabelDistiller):
             )
 
     def check(self, method: Learner) -> None:
-        """Refuse an optimizer that the virtual SGD step does not approximate."""
+        """Refuse an optimizer that the virtual SGD step does not approximate, and a network without the derivative."""
         super().check(method)
         classifier, *others = method.trainer.optimizers
         name = type(self).__name__
@@ -82,6 +87,8 @@ class BilevelDistiller(LabelDistiller):
                 f"configure_optimizers must return two optimizers with {name}, the classifier's and "
                 "self.distiller.configure_optimizer(), got one"
             )
+        if self.alpha and self.needs_forward_mode:
+            _check_forward_mode(method, self.lookahead)
 
     def inner_batch(self, method: Learner) -> Samples | None:
         """The batch of the virtual step: a draw from memory."""
@@ -212,3 +219,21 @@ def _is_batch_norm_synchronised(method: Learner) -> bool:
     """Whether the network has SyncBatchNorm, or will have when Lightning has converted it."""
     kind = nn.modules.batchnorm._BatchNorm if syncs_batch_norm(method.trainer) else nn.SyncBatchNorm
     return any(isinstance(layer, kind) for layer in method.network.modules())
+
+
+def _check_forward_mode(method: Learner, lookahead: str) -> None:
+    """Refuse a network with a layer that has no forward-mode derivative, by a trial on two black images."""
+    network = FrozenNetwork(method.network)
+    shape = method.sequence.test_set.images.shape[1:]
+    images = torch.zeros(2, *shape, device=method.device).to(method.dtype)
+    trial = Samples(images, torch.zeros(2, dtype=torch.long))
+    on_device = [method.device] if method.device.type == "cuda" else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(on_device):
+            hypergradient.logits_along(network, trial, network.parameters)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(
+            f"lookahead must be head or step with {type(method.backbone).__name__}, which has no forward-mode "
+            f"derivative, got {lookahead}: {reason}"
+        ) from error

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.samples import Samples, cross_entropy
@@ -111,7 +112,7 @@ def exact(
     """A virtual step of all parameters; the outer gradient is taken after it."""
     taken = virtual_step(network, inner, inner_loss, outer, lr)
     with torch.no_grad():
-        return LookAhead(*_logits_along(network, inner, taken.outer_gradient), taken)
+        return LookAhead(*logits_along(network, inner, taken.outer_gradient), taken)
 
 
 def head(
@@ -137,7 +138,7 @@ def matching(
     """Theorem 2 taken literally: the outer gradient at the current parameters, without a step."""
     _, outer_gradient = _gradient(network.losses(outer), network.parameters)
     with torch.no_grad():
-        return LookAhead(*_logits_along(network, inner, outer_gradient))
+        return LookAhead(*logits_along(network, inner, outer_gradient))
 
 
 @torch.no_grad()
@@ -176,7 +177,8 @@ def pixel_surrogate(
     """
     taken = virtual_step(network, replace(inner, images=inner.images.detach()), inner_loss, outer, lr)
     parameters = {name: parameter.detach().requires_grad_() for name, parameter in network.parameters.items()}
-    loss = inner_loss(network(parameters, inner.images))
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention can be differentiated only once
+        loss = inner_loss(network(parameters, inner.images))
     gradients = torch.autograd.grad(
         loss, list(parameters.values()), create_graph=True, allow_unused=True, materialize_grads=True
     )
@@ -194,9 +196,10 @@ def virtual_step(
     return VirtualStep(inner_gradient, outer_gradient, outer_loss)
 
 
-def _logits_along(network: FrozenNetwork, inner: Samples, direction: Parameters) -> tuple[Tensor, Tensor]:
+def logits_along(network: FrozenNetwork, inner: Samples, direction: Parameters) -> tuple[Tensor, Tensor]:
     """Logits of a batch and their derivative along a direction of the parameters, by dual numbers."""
-    with forward_ad.dual_level():
+    # the fused kernels of attention have no forward-mode derivative
+    with sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
         duals = {
             name: forward_ad.make_dual(parameter, direction[name])  # type: ignore[no-untyped-call]
             for name, parameter in network.parameters.items()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ddn_lightning.batch_statistics import measure
+from ddn_lightning.batch_statistics import frozen_layers, measure
 from ddn_lightning.distill.data_distill_net import DataDistillNet, multilayer_perceptron
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead, LossOfParameters, Parameters
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
@@ -70,7 +70,7 @@ class CalibratedNetwork(FrozenNetwork):
 
     def losses(self, parts: Sequence[Samples]) -> list[LossOfParameters]:
         """The mean cross-entropy of each part, normalised by the last."""
-        statistics = measure(self.module, self.module, [parts[-1].images])
+        statistics = measure(self.module, self.module, [parts[-1].images], exclude=frozen_layers(self.module))
 
         def loss_of(part: Samples) -> LossOfParameters:
             def loss(parameters: Parameters) -> Tensor:
@@ -157,6 +157,11 @@ class NoExtraPass(DataDistillNet):
         super().__init__(**kwargs)
         self._features = torch.empty(0)  # the last inputs of the head
         self._rehearsed: tuple[Samples, Tensor, Tensor] | None = None  # samples, their logits and features
+
+    @property
+    def needs_forward_mode(self) -> bool:
+        """No network is differentiated."""
+        return False
 
     def begin_fit(self, method: Learner) -> None:
         """Record the inputs of the head."""

@@ -3,16 +3,18 @@
 from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
-from torch import Tensor
+from torch import Tensor, nn
 
 from ddn_lightning.batch_statistics import (
     Buffers,
     frozen_layers,
     frozen_statistics,
+    hold_statistics,
+    is_frozen,
     layers_with_statistics,
     measure,
     stratified_batches,
@@ -36,7 +38,8 @@ class CalibratedLearner(TaskLearner, ABC):
     Running statistics average over the last few batches, so after a task old classes are normalised with the statistics
     of new ones. *Calibrated* statistics are measured on the stored samples, not augmented. :class:`Forgetting` decides
     whether they are used. A checkpoint then has the running statistics among its weights and the calibrated ones
-    beside: a fit resumes with the former, every other use gets the latter.
+    beside: a fit resumes with the former, every other use gets the latter. A backbone without trained parameters keeps
+    its statistics.
 
     Args:
         running_statistics: Which batches update the running statistics: ``all``, or only those from ``memory``. A step
@@ -79,8 +82,12 @@ class CalibratedLearner(TaskLearner, ABC):
     @property
     def obstacle_to_calibration(self) -> str | None:
         """Why BatchNorm statistics cannot be calibrated, or ``None`` if they can."""
-        if not layers_with_statistics(self.backbone) and not layers_with_statistics(self.head):
-            return f"{type(self.backbone).__name__} has no BatchNorm"
+        name = type(self.backbone).__name__
+        if not layers_with_statistics(self.head):
+            if not layers_with_statistics(self.backbone):
+                return f"{name} has no BatchNorm"
+            if is_frozen(self.backbone):
+                return f"{name} is frozen, and so is its BatchNorm"
         return f"{type(self).__name__} keeps no samples" if self.stored_samples is None else None
 
     def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
@@ -137,6 +144,17 @@ class CalibratedLearner(TaskLearner, ABC):
         self.running_buffers = None
         return buffers
 
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, except for the BatchNorm of a frozen backbone, which stays in evaluation mode."""
+        super().train(mode)
+        self._hold_frozen_backbone()
+        return self
+
+    def on_fit_start(self) -> None:
+        """Keep the statistics of a frozen backbone: Lightning does not call :meth:`train` before a fit."""
+        super().on_fit_start()
+        self._hold_frozen_backbone()
+
     def on_validation_model_eval(self) -> None:
         """Find the layers that the user keeps in evaluation mode, before Lightning switches all of them."""
         self._find_frozen_layers()
@@ -146,6 +164,16 @@ class CalibratedLearner(TaskLearner, ABC):
         """As before a validation."""
         self._find_frozen_layers()
         super().on_test_model_eval()
+
+    @property
+    def backbones(self) -> list[nn.Module]:
+        """The backbone, and copies of it that are in training mode with the method."""
+        return [self.backbone]
+
+    def _hold_frozen_backbone(self) -> None:
+        if is_frozen(self.backbone):
+            for backbone in self.backbones:
+                hold_statistics(backbone)
 
     def _find_frozen_layers(self) -> None:
         if self.training:

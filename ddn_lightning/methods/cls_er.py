@@ -58,6 +58,11 @@ class CLSER(ReplayMethod):
         # in training mode with the method: they update BatchNorm statistics of their own
         self.averages = nn.ModuleDict({name: copy.deepcopy(self.network).requires_grad_(False) for name in self.rates})
 
+    @property
+    def backbones(self) -> list[nn.Module]:
+        """The backbone and those of the averages."""
+        return [self.backbone, *(average.get_submodule("backbone") for average in self.averages.values())]
+
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy on both batches, and the distance to the more confident average."""
         (replayed,) = memory

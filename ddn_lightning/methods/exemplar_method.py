@@ -71,7 +71,7 @@ class ExemplarMethod(ReplayMethod):
         saved = ExemplarSet(self.buffer_size)
         saved.set_extra_state(checkpoint["state_dict"].get("exemplars._extra_state"))
         if len(saved) and has_trainer(self):
-            check_samples("exemplars", saved.samples, self.sequence.test_set, self.sequence.task_classes)
+            check_samples("exemplars", saved.samples, self.stored_form, self.sequence.task_classes)
 
     def begin_task(self) -> None:
         """Set the old classes."""

@@ -25,5 +25,6 @@ class Joint(Finetune):
         """A part of all data, another one in each task."""
         task, pass_number = divmod(epoch, sequence.epochs_per_task)
         generator = generator_for(self.streams.seed, f"parts of pass {pass_number}")
-        order = torch.randperm(len(sequence.train_set), generator=generator)
-        return SelectedSamples.of(sequence.train_set, order.tensor_split(sequence.num_tasks)[task])
+        samples = sequence.served(train=True)
+        order = torch.randperm(len(samples), generator=generator)
+        return SelectedSamples.of(samples, order.tensor_split(sequence.num_tasks)[task])

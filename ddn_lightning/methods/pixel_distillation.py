@@ -15,6 +15,7 @@ from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.methods.er import ER
+from ddn_lightning.networks.frozen_features import check_holds_images
 from ddn_lightning.optimization import descend, evaluating
 from ddn_lightning.samples import Samples
 
@@ -44,6 +45,7 @@ class PixelDistillation(ER):
 
     def __init__(self, *args: Any, distillation_steps: int = 50, distillation_lr: float = 0.01, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        check_holds_images(self.backbone, type(self).__name__)
         check_not_negative(distillation_steps=distillation_steps)
         check_positive(distillation_lr=distillation_lr)
         self.distillation_steps = distillation_steps

@@ -26,9 +26,11 @@ from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_optimizer, check_resumable, check_trainer
+from ddn_lightning.methods.feature_cache import serve_features
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
 from ddn_lightning.methods.start_checks import check_start
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.frozen_features import check_holds_images, is_features
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
@@ -94,6 +96,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         self.memory = ReservoirBuffer() if memory is None else memory
         self.buffer_size = self.memory.buffer_size or buffer_size
         self.memory.reset(self.buffer_size, seed=0)
+        if self.memory.learning_rates:
+            check_holds_images(backbone, type(self.memory).__name__)
         self.distiller = distiller
         self.old_memory_weight = old_memory_weight
         self.replay_steps = replay_steps
@@ -171,7 +175,9 @@ class ReplayMethod(OptimizedLearner, ABC):
         return value, loss
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
-        """The samples with augmented and normalised images."""
+        """The samples with augmented and normalised images; features stay as they are."""
+        if is_features(samples.images):
+            return replace(samples, images=self.normalised(samples.images))
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
         images = self.transform(samples.images, generator, samples.total)
@@ -228,9 +234,10 @@ class ReplayMethod(OptimizedLearner, ABC):
             self.distiller.begin_fit(self)
 
     def on_fit_start(self) -> None:
-        """Refuse combinations with an optimizer that do not work, now that it exists."""
+        """Refuse combinations with an optimizer that do not work, now that it exists; compute frozen features."""
         super().on_fit_start()
         check_optimizer(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
+        serve_features(self)
         check_start(self)
         if self.distiller is not None:
             self.distiller.check(self)

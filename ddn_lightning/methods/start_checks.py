@@ -1,10 +1,9 @@
 """Checks at the start of a fit for errors that would otherwise occur in the middle of it."""
 
 import copy
-import math
-from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
@@ -19,7 +18,7 @@ def check_start(method: Learner) -> None:
     Looks at the batches of the first epoch only; later ones may depend on exemplars.
     """
     if isinstance(memory := method.stored_samples, Memory):
-        _check_room(memory.buffer_size, method.sequence.test_set.images.shape[1:], method.device)
+        _check_room(memory.buffer_size, method.stored_form.images, method.device)
     if _smallest_share(method) <= 1:
         _check_single_image(method)
 
@@ -32,13 +31,13 @@ def single_image(batch_size: int) -> str:
     )
 
 
-def _check_room(buffer_size: int, shape: Sequence[int], device: torch.device) -> None:
-    number = buffer_size * math.prod(shape)
+def _check_room(buffer_size: int, image: Tensor, device: torch.device) -> None:
+    shape, number = tuple(image.shape[1:]), buffer_size * image.nbytes
     try:
         torch.empty(number, dtype=torch.uint8, device=device)
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ConfigurationError(
-            f"buffer_size must fit into memory, got {buffer_size}: images of {tuple(shape)} bytes take "
+            f"buffer_size must fit into memory, got {buffer_size}: samples of shape {shape} take "
             f"{number / 2**30:,.0f} GiB"
         ) from error
 

@@ -14,8 +14,10 @@ from ddn_lightning.cli.parser import class_names
 CONFIGS = Path(__file__).parents[2] / "configs"
 AXES = {axis: sorted((CONFIGS / axis).glob("*.yaml")) for axis in ("method", "data", "setting")}
 PLUGINS = sorted((CONFIGS / "plugin").glob("*.yaml"))
+NETWORKS = sorted((CONFIGS / "network").glob("*.yaml"))
 STATISTICS = CONFIGS / "statistics"
 COMBINATIONS = [*itertools.product(*AXES.values()), *itertools.product(AXES["method"], PLUGINS)]
+COMBINATIONS += [(AXES["method"][0], network) for network in NETWORKS]
 # files of an axis differ in their own values only: every file by default, all combinations with the slow tests
 FAST = ("er", "cifar10", "online", "ddn")
 
@@ -42,6 +44,8 @@ def test_every_exported_class_has_a_file_of_its_axis() -> None:
 
     assert chosen(AXES["method"], "model", "class_path") == class_names("model")
     assert chosen(AXES["data"], "data", "class_path") == class_names("data")
+    networks = chosen(NETWORKS, "model", "init_args", "backbone", "class_path")
+    assert sorted({"Backbone", *networks}) == class_names("backbone")
     assert chosen(PLUGINS, "model", "init_args", "distiller", "class_path") == class_names("distiller")
 
 

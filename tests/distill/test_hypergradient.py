@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import timm
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ddn_lightning import ResNet18, Samples
 from ddn_lightning.distill import hypergradient
@@ -25,6 +27,11 @@ def perceptron(dtype: torch.dtype) -> nn.Module:
 def resnet(dtype: torch.dtype) -> nn.Module:
     backbone = ResNet18(width=4)
     return nn.Sequential(backbone, nn.Linear(backbone.feature_dim, CLASSES)).to(dtype).train()
+
+
+def transformer(dtype: torch.dtype) -> nn.Module:
+    tiny = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2}
+    return timm.create_model("vit_tiny_patch16_224", num_classes=CLASSES, **tiny).to(dtype).train()
 
 
 def batch(size: int, shape: tuple[int, ...], dtype: torch.dtype) -> Samples:
@@ -46,6 +53,7 @@ def inner_loss(logits: Tensor, samples: Samples, labels: Tensor) -> Tensor:
 def unrolled(net: nn.Module, inner: Samples, outer: list[Samples], labels: Tensor, lr: float = LR) -> Tensor:
     """The outer loss after a differentiable step, with a second-order graph."""
 
+    @sdpa_kernel(SDPBackend.MATH)
     def forward(parameters: dict[str, Tensor], images: Tensor) -> Tensor:
         return functional_call(net, {**parameters, **{n: b.clone() for n, b in net.named_buffers()}}, (images,))
 
@@ -64,7 +72,7 @@ def by_mode(mode: Modes, net: nn.Module, inner: Samples, outer: list[Samples], l
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("make", [perceptron, resnet])
+@pytest.mark.parametrize("make", [perceptron, resnet, transformer])
 def test_exact_equals_double_backward(
     make: Callable[[torch.dtype], nn.Module], dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -129,12 +137,15 @@ def test_head_equals_exact_on_a_frozen_backbone_and_its_closed_form() -> None:
     assert not torch.allclose(found, torch.zeros_like(found))
 
 
-def test_matching_is_the_gradient_of_minus_the_inner_product() -> None:
+@pytest.mark.parametrize("make", [resnet, transformer])
+def test_matching_is_the_gradient_of_minus_the_inner_product(make: Callable[[torch.dtype], nn.Module]) -> None:
     """Theorem 2: -lr <grad L_in(labels), grad L_out>, differentiated by autograd."""
-    net, inner, outer, logits = problem(resnet, torch.float64)
+    net, inner, outer, logits = problem(make, torch.float64)
     parameters = list(net.parameters())
     buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
-    inside = torch.autograd.grad(inner_loss(net(inner.images), inner, logits.softmax(1)), parameters, create_graph=True)
+    with sdpa_kernel(SDPBackend.MATH):
+        loss = inner_loss(net(inner.images), inner, logits.softmax(1))
+    inside = torch.autograd.grad(loss, parameters, create_graph=True)
     outside = torch.autograd.grad(
         torch.stack([functional.cross_entropy(net(o.images), o.labels) for o in outer]).sum(), parameters
     )
@@ -145,7 +156,7 @@ def test_matching_is_the_gradient_of_minus_the_inner_product() -> None:
     assert (found - expected).norm() / expected.norm() < 1e-10
 
 
-@pytest.mark.parametrize("make", [perceptron, resnet])
+@pytest.mark.parametrize("make", [perceptron, resnet, transformer])
 def test_step_is_exact_for_a_small_step_on_the_outer_loss(make: Callable[[torch.dtype], nn.Module]) -> None:
     """If the classifier's step was on the outer loss, it approximates the outer gradient."""
     net, inner, outer, logits = problem(make, torch.float64)
@@ -167,7 +178,7 @@ def test_step_is_exact_for_a_small_step_on_the_outer_loss(make: Callable[[torch.
     assert functional.cosine_similarity(found.flatten(), exact.flatten(), dim=0) > 0
 
 
-@pytest.mark.parametrize("make", [perceptron, resnet])
+@pytest.mark.parametrize("make", [perceptron, resnet, transformer])
 def test_pixels_by_the_general_rule_equal_double_backward(make: Callable[[torch.dtype], nn.Module]) -> None:
     net, inner, outer, logits = problem(make, torch.float64)
     labels = logits.softmax(1).detach()

@@ -26,7 +26,7 @@ class MIR(ER):
             return []
         drawn = self.stored(slots)
         network = FrozenNetwork(self.network)
-        now = dict(self.network.named_parameters())
+        now = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
         _, gradients = self.gradient_of([lambda: network.loss(now, [current])], list(now.values()))
         with torch.no_grad():
             ahead = {name: p - self.current_lr * g for (name, p), g in zip(now.items(), gradients, strict=True)}

@@ -1,0 +1,46 @@
+"""Features instead of images for a method with :class:`FrozenFeatures`, from the start of a fit on."""
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.learner import Learner
+from ddn_lightning.networks.frozen_features import FrozenFeatures
+from ddn_lightning.notes import note
+from ddn_lightning.optimization import evaluating
+
+TRIED = 64  # images that tell whether a transform augments
+
+
+def serve_features(method: Learner) -> None:
+    """Let the data module give the features of a :class:`FrozenFeatures`; refuse augmentation.
+
+    Args:
+        method: A method right before training, on its device and with the weights of the checkpoint.
+    """
+    if isinstance(method.backbone, FrozenFeatures):
+        _check_augmentation(method)
+        number = len(method.sequence.train_set) + len(method.sequence.test_set)
+        note(f"computing the features of {number:,} images with {type(method.backbone.backbone).__name__}, once")
+        method.sequence.serve_features(lambda images: _features_of(method, images))
+
+
+def _features_of(method: Learner, images: Tensor) -> Tensor:
+    """Features in single precision, on the host."""
+    parts = torch.split(images, method.sequence.eval_batch_size)
+    with evaluating(method.backbone), method.trainer.precision_plugin.val_step_context():
+        return torch.cat([method.backbone(method.normalised(part)).float().cpu() for part in parts])
+
+
+def _check_augmentation(method: Learner) -> None:
+    transform = method.transform
+    assert transform is not None
+    some = method.sequence.train_set.images[:TRIED]
+    is_augmenting = not torch.equal(transform(some), transform(some, torch.Generator().manual_seed(0)))
+    if transform.padding or transform.flip or is_augmenting:
+        mean, std = (list(values) for values in (method.sequence.mean, method.sequence.std))
+        raise ConfigurationError(
+            f"FrozenFeatures needs data without augmentation, got padding = {transform.padding} and flip = "
+            f"{transform.flip}: pass transform=ImageTransform(mean, std), as in --model.transform ImageTransform "
+            f"--model.transform.mean '{mean}' --model.transform.std '{std}'"
+        )

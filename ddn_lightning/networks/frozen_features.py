@@ -1,0 +1,56 @@
+"""A frozen backbone whose features are computed once."""
+
+from typing import Self
+
+from torch import Tensor, nn
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.networks.backbone import Backbone
+
+
+class FrozenFeatures(Backbone):
+    """A backbone that is not trained: the features of all images are computed once, at the start of a fit.
+
+    Stream and memory then hold features instead of images, and a step trains the head alone. The results are those of
+    the same backbone, frozen, up to rounding. It needs data without augmentation, which changes the features of an
+    image from step to step. A trained method predicts for images, as any other.
+
+    Args:
+        backbone: The backbone. It stays in evaluation mode.
+
+    Example:
+        >>> import torch
+        >>> from ddn_lightning import SmallNet
+        >>> cached = FrozenFeatures(SmallNet(feature_dim=8))
+        >>> features = cached(torch.zeros(2, 1, 8, 8))
+        >>> cached(features) is features
+        True
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.feature_dim = backbone.feature_dim
+        self.requires_grad_(False).eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (batch, feature_dim) of images (batch, channels, height, width); features are returned unchanged."""
+        return images if is_features(images) else self.backbone(images)
+
+    def train(self, mode: bool = True) -> Self:
+        """Stays in evaluation mode."""
+        return super().train(False)
+
+
+def is_features(images: Tensor) -> bool:
+    """Whether these are features (batch, feature_dim), which are neither augmented nor normalised."""
+    return images.dim() == 2
+
+
+def check_holds_images(backbone: nn.Module, name: str) -> None:
+    """Refuse :class:`FrozenFeatures` in a method or memory that learns images; ``name`` is its class."""
+    if isinstance(backbone, FrozenFeatures):
+        raise ConfigurationError(
+            f"{name} learns the images of the memory, which holds features with FrozenFeatures: use the backbone "
+            f"{type(backbone.backbone).__name__} itself"
+        )
