@@ -4,6 +4,7 @@ import csv
 import io
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import CSVLogger
@@ -37,6 +38,11 @@ class _CurveWriter(ExperimentWriter):
         super().__init__(log_dir)
         self.metrics_keys, written = self._read()
         self.rows = len(written)  # logged since the start of the run
+
+    def log_hparams(self, params: dict[str, Any]) -> None:
+        """Write the hyper-parameters; an error names the file."""
+        with naming(Path(self.log_dir) / self.NAME_HPARAMS_FILE):
+            super().log_hparams(params)
 
     def log_metrics(self, metrics_dict: dict[str, float], step: int | None = None) -> None:
         """Record a row."""

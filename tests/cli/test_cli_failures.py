@@ -158,15 +158,16 @@ def test_auto_starts_in_a_link_to_an_empty_folder() -> None:
     assert Path("elsewhere/results.json").exists()
 
 
-def test_a_full_disk_is_reported_with_the_file() -> None:
+@pytest.mark.parametrize(("room", "file"), [(600, "hparams.yaml"), (1500, "config.yaml")])
+def test_a_full_disk_is_reported_with_the_file(room: int, file: str) -> None:
     child_process = os.fork()
     if child_process == 0:  # the limit would hold for the log of the tests as well
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
-        with open("printed.txt", "w") as file, contextlib.redirect_stderr(file):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        with open("printed.txt", "w") as printed, contextlib.redirect_stderr(printed):
             code = fit("--name", "mine")
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child_process, 0)[1]) == 1
-    assert Path("printed.txt").read_text() == "error: [Errno 27] File too large: 'runs/mine/config.yaml'\n"
+    assert Path("printed.txt").read_text() == f"error: [Errno 27] File too large: 'runs/mine/{file}'\n"
 
 
 def test_a_full_disk_is_reported_with_the_curves(
