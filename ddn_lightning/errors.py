@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 LARGEST = 1e30  # largest value of an option; single precision ends at 3e38
 
@@ -59,6 +59,18 @@ def check_momentum(**values: float) -> None:
     _check(values, lambda value: 0 <= value < 1, "zero or above and below 1")
 
 
+def check_choice(choices: Sequence[str], **values: str) -> None:
+    """Raise unless every value is one of the choices.
+
+    >>> check_choice(("norm", "value"), gradient_clip_algorithm="nrom")
+    Traceback (most recent call last):
+    ddn_lightning.errors.ConfigurationError: gradient_clip_algorithm must be one of norm, value, got 'nrom'
+    """
+    for name, value in values.items():
+        if value not in choices:
+            raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
 def check_finite(**values: float) -> None:
     """Raise if any value is infinite, nan, or large enough to overflow in computations."""
     _check(values, math.isfinite, "finite")
@@ -67,5 +79,7 @@ def check_finite(**values: float) -> None:
 
 def _check(values: Mapping[str, float], is_valid: Callable[[float], bool], expected: str) -> None:
     for name, value in values.items():
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            raise ConfigurationError(f"{name} must be a number, {expected}, got {value!r}")
         if not is_valid(value):
             raise ConfigurationError(f"{name} must be {expected}, got {value}")

@@ -12,7 +12,7 @@ from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import moved
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, check_choice
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import batches_logged
 from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES, AccuracyMatrix, summary
@@ -59,8 +59,7 @@ class Forgetting(TaskCallback):
         calibration_batch_size: int = 256,
     ) -> None:
         check_definition(over, reference)
-        if statistics not in get_args(Statistics):
-            raise ConfigurationError(f"statistics must be one of {get_args(Statistics)}, got {statistics!r}")
+        check_choice(get_args(Statistics), statistics=statistics)
         if calibration_batch_size < 2:
             raise ConfigurationError(f"calibration_batch_size must be 2 or more, got {calibration_batch_size}")
         self.over: Over = over

@@ -1,9 +1,7 @@
 """Checks of Trainer options and checkpoints that would silently be ignored or give wrong results."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
@@ -18,7 +16,6 @@ from lightning.pytorch.callbacks import (
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import check_clock, check_progress
-from ddn_lightning.checkpoint.weights import check_optimizers
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 
@@ -62,6 +59,11 @@ def check_trainer(trainer: Trainer) -> None:
             f"optimization. Give the method gradient_clip_val={trainer.gradient_clip_val} instead "
             f"(--model.gradient_clip_val {trainer.gradient_clip_val})"
         )
+    if (algorithm := trainer.gradient_clip_algorithm) is not None:
+        raise ConfigurationError(
+            f"gradient_clip_algorithm must be left out, got {algorithm.value}: Lightning does not clip in manual "
+            f"optimization. Give the method gradient_clip_val and gradient_clip_algorithm='{algorithm.value}' instead"
+        )
     if trainer.accumulate_grad_batches != 1:
         raise ConfigurationError(
             f"accumulate_grad_batches must be 1, got {trainer.accumulate_grad_batches}: {NO_ACCUMULATION}"
@@ -74,36 +76,16 @@ def check_trainer(trainer: Trainer) -> None:
         )
 
 
-def check_optimizer(trainer: Trainer, ignored_milestones: Sequence[int]) -> None:
-    """Refuse an optimizer that needs a closure or has no parameters, and milestones that would be ignored.
-
-    Args:
-        trainer: The Trainer, with the optimizers.
-        ignored_milestones: ``lr_milestones``, if the user has given an optimizer or a scheduler.
-    """
-    optimizer = trainer.optimizers[0]  # Lightning's placeholder for none has no parameters
-    is_learning = any(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"])
-    if not is_learning or isinstance(optimizer, torch.optim.LBFGS):
-        found = type(optimizer).__name__ if is_learning else "none with trainable parameters"
-        raise ConfigurationError(
-            f"configure_optimizers must return an optimizer that steps without a closure, such as SGD, got {found}"
-        )
-    if ignored_milestones:
-        raise ConfigurationError(
-            "lr_milestones must be left out with optimizer, lr_scheduler or an overridden configure_optimizers, got "
-            f"{tuple(ignored_milestones)}"
-        )
-
-
 def check_resumable(
     checkpoint: dict[str, Any],
     checkpoint_format: int,
     trainer: Trainer,
     sequence: TaskSequence,
-    optimizers: object,
     needed: tuple[type[Callback], ...],
 ) -> None:
-    """Refuse to resume from a checkpoint that is incomplete or implausible. Weights have been checked before.
+    """Refuse to resume from a checkpoint that is incomplete or implausible.
+
+    Weights have been checked before; optimizers are checked when they exist.
 
     Lightning would restore optimizers and loops only after the loggers have started, and skip missing parts.
 
@@ -112,7 +94,6 @@ def check_resumable(
         checkpoint_format: Its format.
         trainer: The Trainer of the resumed run.
         sequence: Its data module.
-        optimizers: New optimizers, as the method configures them.
         needed: Callbacks whose state must be present.
     """
     states = checks.mapping("callbacks", checkpoint.get("callbacks", {}))
@@ -126,8 +107,6 @@ def check_resumable(
         checks.mapping(f"callbacks/{name}", state)
     if not isinstance(checkpoint.get("lr_schedulers"), list):
         checks.refuse("lr_schedulers", "a list", checkpoint.get("lr_schedulers"))
-    if isinstance(optimizers, list) and all(isinstance(o, torch.optim.Optimizer) for o in optimizers):
-        check_optimizers(checkpoint["optimizer_states"], optimizers)
     epochs = sequence.num_tasks * sequence.epochs_per_task
     has_position = type(sequence).train_dataloader is TaskSequence.train_dataloader
     check_progress(checkpoint, checkpoint_format, trainer.fit_loop.state_dict(), epochs, has_position)

@@ -1,28 +1,42 @@
 """A task learner with manual optimization: its optimizer, its schedule, and gradients summed over all ranks."""
 
-import copy
+import warnings
 from abc import ABC
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from dataclasses import asdict, replace
+from typing import Any, Literal, get_args
 
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
+from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes
+from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given
+from ddn_lightning.construction import full_signature
 from ddn_lightning.distributed import average_batch_norm
-from ddn_lightning.errors import ConfigurationError, check_fraction, check_momentum, check_not_negative, check_positive
-from ddn_lightning.lightning_internals import batches_logged
+from ddn_lightning.errors import (
+    ConfigurationError,
+    check_choice,
+    check_fraction,
+    check_momentum,
+    check_not_negative,
+    check_positive,
+)
+from ddn_lightning.lightning_internals import batches_logged, has_trainer
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
+from ddn_lightning.methods.optimizer_checks import check_optimizer, check_schedulers, steps_taken
+from ddn_lightning.methods.task_schedule import LRSchedulerCallable, TaskSchedule
+from ddn_lightning.notes import note
 from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.replay_loss import ReplayLoss
 
-# as in lightning.pytorch.cli, which is slow to import
-OptimizerCallable = Callable[[Iterable[Tensor]], Optimizer]
-LRSchedulerCallable = Callable[[Optimizer], LRScheduler | ReduceLROnPlateau]
+OptimizerCallable = Callable[[Iterable[Tensor]], Optimizer]  # as in lightning.pytorch.cli, which is slow to import
+Interval = Literal["epoch", "step"]
+ClipAlgorithm = Literal["norm", "value"]
+OF_SGD = ("lr", "momentum", "weight_decay", "lr_decay")  # not used with another optimizer
 
 
 class OptimizedLearner(CalibratedLearner, ABC):
@@ -55,9 +69,9 @@ class OptimizedLearner(CalibratedLearner, ABC):
         lr_decay: float = 0.1,
         optimizer: OptimizerCallable | None = None,
         lr_scheduler: LRSchedulerCallable | None = None,
-        lr_scheduler_interval: Literal["epoch", "step"] = "epoch",
+        lr_scheduler_interval: Interval = "epoch",
         gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: Literal["norm", "value"] = "norm",
+        gradient_clip_algorithm: ClipAlgorithm = "norm",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -67,6 +81,10 @@ class OptimizedLearner(CalibratedLearner, ABC):
         check_fraction(lr_decay=lr_decay)
         if gradient_clip_val is not None:
             check_positive(gradient_clip_val=gradient_clip_val)
+        check_choice(get_args(Interval), lr_scheduler_interval=lr_scheduler_interval)
+        check_choice(get_args(ClipAlgorithm), gradient_clip_algorithm=gradient_clip_algorithm)
+        _check_creates("optimizer", optimizer, "of the parameters, such as AdamW or partial(AdamW, lr=0.001)")
+        _check_creates("lr_scheduler", lr_scheduler, "of the optimizer, such as partial(StepLR, step_size=10)")
         self.automatic_optimization = False
         self.lr = lr
         self.momentum = momentum
@@ -78,6 +96,9 @@ class OptimizedLearner(CalibratedLearner, ABC):
         self.lr_scheduler_interval = lr_scheduler_interval
         self.gradient_clip_val = gradient_clip_val
         self.gradient_clip_algorithm = gradient_clip_algorithm
+        self.configured: Configured | None = None  # before training moved any value
+        self._resumed_from: dict[str, Any] | None = None  # the checkpoint, until its optimizers are checked
+        self._is_schedule_new = False  # whether the schedulers must catch up with a resumed run
 
     def descend(self, loss: ReplayLoss) -> Tensor:
         """Take one optimizer step; returns the loss over all ranks."""
@@ -118,26 +139,37 @@ class OptimizedLearner(CalibratedLearner, ABC):
         clock = self.sequence.clock
         epochs = clock.epoch if self.schedule is None else clock.epoch_in_task
         for config in self.trainer.lr_scheduler_configs:
-            while config.interval == "epoch" and config.scheduler.last_epoch < epochs // config.frequency:
-                self._step_scheduler(config)
+            if config.interval == "epoch":
+                steps = epochs // config.frequency - (steps_taken(config.scheduler) or 0)
+            else:
+                steps = self._batches_before // config.frequency if self._is_schedule_new else 0
+            if steps > 0:
+                with warnings.catch_warnings():  # no optimizer step precedes the first one of a resumed run
+                    warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+                    self._step_scheduler(config.scheduler, steps)
+        self._is_schedule_new = False
+
+    @property
+    def _batches_before(self) -> int:
+        """Batches before the current one that a schedule counts: of the task, if it restarts there."""
+        if self.schedule is None:
+            return batches_logged(self.trainer)
+        epochs, loop = self.sequence.clock.epoch_in_task, self.trainer.fit_loop.epoch_loop
+        return epochs * int(self.trainer.num_training_batches) + loop.batch_idx
 
     def step_schedulers(self) -> None:
         """Step the schedulers that count batches, which Lightning does not do in manual optimization."""
         for config in self.trainer.lr_scheduler_configs:
             if config.interval == "step" and (batches_logged(self.trainer) + 1) % config.frequency == 0:
-                self._step_scheduler(config)
+                self._step_scheduler(config.scheduler)
 
-    def _step_scheduler(self, config: LRSchedulerConfig) -> None:
-        metric = None
-        if config.reduce_on_plateau:
-            metrics = self.trainer.callback_metrics
-            metric = metrics.get(config.monitor or "")
-            if metric is None:
-                raise ConfigurationError(
-                    f"lr_scheduler must monitor a logged metric, got {config.monitor}; there are "
-                    f"{', '.join(sorted(metrics)) or 'none yet'}"
-                )
-        self.lr_scheduler_step(config.scheduler, metric)
+    def _step_scheduler(self, scheduler: LRScheduler, steps: int = 1) -> None:
+        try:
+            for _ in range(steps):
+                self.lr_scheduler_step(scheduler, None)
+        except ValueError as error:
+            name = type(scheduler).__name__
+            raise ConfigurationError(f"{name} cannot step further in task {self.task + 1}: {error}") from error
 
     @property
     def current_lr(self) -> float:
@@ -163,6 +195,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
             classifier = torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
         else:
             classifier = self.build_optimizer(parameters)
+            if not isinstance(classifier, Optimizer):
+                raise ConfigurationError(f"optimizer must create an optimizer, got {type(classifier).__name__}")
         distilling = None if self.distiller is None else self.distiller.configure_optimizer()
         optimizers = [classifier] if distilling is None else [classifier, distilling]
         if self.schedule is None:
@@ -172,10 +206,66 @@ class OptimizedLearner(CalibratedLearner, ABC):
     @property
     def has_own_optimizer(self) -> bool:
         """Whether the user has given an optimizer or a scheduler, by argument or by ``configure_optimizers``."""
-        if self.build_optimizer is not None or self.schedule is not None:
-            return True
+        return self.build_optimizer is not None or self.schedule is not None or self.overrides_optimizers
+
+    @property
+    def overrides_optimizers(self) -> bool:
+        """Whether the user has overridden ``configure_optimizers``."""
         # not Lightning's is_overridden, which takes ten times as long: this is read eight times per step
         return getattr(self.configure_optimizers, "__func__", None) is not OptimizedLearner.configure_optimizers
+
+    def on_fit_start(self) -> None:
+        """Check the optimizers and schedulers, now that they exist, before Lightning restores their states."""
+        super().on_fit_start()
+        trainer = self.trainer
+        check_optimizer(self, self.lr_milestones if self.has_own_optimizer else ())
+        check_schedulers(self, restarts=self.schedule is not None)
+        self._note_unused_arguments()
+        self.configured = Configured.of(trainer.optimizers[0], trainer.lr_scheduler_configs)
+        checkpoint, self._resumed_from = self._resumed_from, None
+        if checkpoint is not None:
+            if CONFIGURED in checkpoint:  # version 0.1 did not save it
+                self._take_given(checkpoint, Configured.from_plain(checkpoint[CONFIGURED]))
+            check_optimizers(checkpoint["optimizer_states"], trainer.optimizers)
+
+    def _take_given(self, checkpoint: dict[str, Any], before: Configured) -> None:
+        """Let what is configured now replace what the checkpoint has; groups that callbacks add later are theirs."""
+        optimizers, schedulers = self.trainer.optimizers, self.trainer.lr_scheduler_configs
+        assert self.configured is not None
+        self.configured = replace(self.configured, groups=self.configured.groups[: len(before.groups)])
+        self._is_schedule_new = take_given(checkpoint, optimizers, schedulers, self.configured, before)
+        added = {
+            parameter for group in optimizers[0].param_groups[len(before.groups) :] for parameter in group["params"]
+        }
+        for module in self.modules() if added else ():  # BaseFinetuning adds their groups, but leaves them frozen
+            for parameter in added.intersection(module.parameters(recurse=False)):
+                parameter.requires_grad_(True)
+                if isinstance(module, _BatchNorm):
+                    module.track_running_stats = True
+        changes = described_changes(self.configured, before)
+        if self.build_optimizer is None and not self.overrides_optimizers:  # SGD's are arguments, which are noted
+            changes = [change for change in changes if not change.startswith("optimizer.")]
+        if changes:
+            note(f"resuming with other options than the checkpoint's: {', '.join(changes)}")
+
+    def _note_unused_arguments(self) -> None:
+        defaults = full_signature(type(self)).parameters
+        given = {name: getattr(self, name) for name in OF_SGD if getattr(self, name) != defaults[name].default}
+        if given and self.build_optimizer is not None:
+            values = ", ".join(f"{name}={value}" for name, value in given.items())
+            note(f"{values} is of the default optimizer, SGD, and not used with optimizer: give it its own options")
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what was configured, before the table of contents."""
+        if self.configured is not None:
+            checkpoint[CONFIGURED] = asdict(self.configured)
+        super().on_save_checkpoint(checkpoint)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep a checkpoint that is resumed from until the optimizers exist."""
+        super().on_load_checkpoint(checkpoint)
+        if has_trainer(self) and self.trainer.state.fn == "fit":
+            self._resumed_from = checkpoint
 
     def _run_task_begin(self, task: int) -> None:
         self.classifier_optimizer.state.clear()  # momentum of the previous task
@@ -199,25 +289,6 @@ class OptimizedLearner(CalibratedLearner, ABC):
         return optimizers[1]
 
 
-class TaskSchedule:
-    """A learning-rate schedule that restarts at each task.
-
-    Args:
-        build: Creates the scheduler of an optimizer.
-    """
-
-    def __init__(self, build: LRSchedulerCallable) -> None:
-        self.build = build
-
-    def attach(self, optimizer: Optimizer) -> LRScheduler | ReduceLROnPlateau:
-        """Create the scheduler and store its initial state."""
-        scheduler = self.build(optimizer)
-        self._initial: dict[str, Any] = copy.deepcopy(scheduler.state_dict())
-        self._rates = [group["lr"] for group in optimizer.param_groups]
-        return scheduler
-
-    def restart(self, trainer: Trainer) -> None:
-        """Restore the initial state and learning rates."""
-        trainer.lr_scheduler_configs[0].scheduler.load_state_dict(copy.deepcopy(self._initial))
-        for group, rate in zip(trainer.optimizers[0].param_groups, self._rates, strict=False):
-            group["lr"] = rate
+def _check_creates(name: str, given: object, example: str) -> None:
+    if given is not None and not callable(given):
+        raise ConfigurationError(f"{name} must be a function {example}, got {given!r}")

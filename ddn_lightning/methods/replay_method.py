@@ -25,7 +25,7 @@ from ddn_lightning.lightning_internals import has_trainer, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
-from ddn_lightning.methods.check_trainer import check_optimizer, check_resumable, check_trainer
+from ddn_lightning.methods.check_trainer import check_resumable, check_trainer
 from ddn_lightning.methods.feature_cache import serve_features
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
 from ddn_lightning.methods.start_checks import check_start
@@ -234,9 +234,8 @@ class ReplayMethod(OptimizedLearner, ABC):
             self.distiller.begin_fit(self)
 
     def on_fit_start(self) -> None:
-        """Refuse combinations with an optimizer that do not work, now that it exists; compute frozen features."""
+        """Compute frozen features; refuse combinations with the distiller that do not work."""
         super().on_fit_start()
-        check_optimizer(self.trainer, self.lr_milestones if self.has_own_optimizer else ())
         serve_features(self)
         check_start(self)
         if self.distiller is not None:
@@ -244,9 +243,7 @@ class ReplayMethod(OptimizedLearner, ABC):
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         needed = (Forgetting, RandomState, ReservoirSampling)
-        configured = self.configure_optimizers()
-        optimizers = configured[0] if isinstance(configured, tuple) else configured
-        check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, optimizers, needed)
+        check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, needed)
 
     def _run_task_begin(self, task: int) -> None:
         if self.distiller is not None:

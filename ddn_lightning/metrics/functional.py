@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import check_choice
 
 Reference = Literal["best", "first", "best_before_last"]
 Over = Literal["previous", "tasks"]
@@ -17,9 +17,8 @@ Over = Literal["previous", "tasks"]
 
 def check_definition(over: str, reference: str) -> None:
     """Raise unless both are valid arguments of :func:`forgetting`."""
-    for name, value, choices in (("over", over, get_args(Over)), ("reference", reference, get_args(Reference))):
-        if value not in choices:
-            raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, got {value}")
+    check_choice(get_args(Over), over=over)
+    check_choice(get_args(Reference), reference=reference)
 
 
 def average_accuracy(matrix: Tensor) -> Tensor:

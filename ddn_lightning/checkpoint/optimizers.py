@@ -1,0 +1,139 @@
+"""Optimizer states of a checkpoint: checks, and what is given anew at a resume.
+
+Lightning would notice a wrong value in the first step, or never.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch.utilities.types import LRSchedulerConfig
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.configured import Configured, options_of
+from ddn_lightning.errors import ConfigurationError
+
+REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
+NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
+MOVED = ("lr", "momentum", "betas", "weight_decay")  # by schedulers and callbacks
+PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # whose states have the shape of their parameters
+
+
+def take_given(
+    checkpoint: dict[str, Any],
+    optimizers: Sequence[Optimizer],
+    schedulers: Sequence[LRSchedulerConfig],
+    now: Configured,
+    before: Configured,
+) -> bool:
+    """Replace what is configured otherwise than in a checkpoint, which Lightning is about to restore.
+
+    Options that only a schedule or a callback has moved stay as saved. A schedule has moved them from what was
+    configured, so with one, any change replaces all of them.
+
+    Args:
+        checkpoint: The checkpoint, with states that have not been checked.
+        optimizers: The new optimizers, the classifier's first.
+        schedulers: Its new schedulers.
+        now: What is configured now.
+        before: What the checkpoint says was configured.
+
+    Returns:
+        Whether the schedulers start anew, and must catch up.
+    """
+    if now.optimizer != before.optimizer:
+        raise ConfigurationError(f"the checkpoint's optimizer is {before.optimizer}, got {now.optimizer}")
+    optimizer = optimizers[0]
+    states = checks.sequence("optimizer_states", checkpoint["optimizer_states"], len(optimizers))
+    first = checks.mapping("optimizer_states/0", states[0], ("param_groups",))
+    _check_number_of_groups("optimizer_states/0", first["param_groups"], len(optimizer.param_groups))
+    changed = now.changed_options(before)
+    is_new = bool(now.schedulers or before.schedulers) and (any(changed) or bool(now.changed_schedule(before)))
+    for group, options, names in zip(first["param_groups"], options_of(optimizer), changed, strict=False):
+        given = options if is_new else {name: options[name] for name in names}
+        checks.mapping("optimizer_states/0/param_groups", group).update(copy.deepcopy(given))
+    if is_new:
+        checkpoint["lr_schedulers"] = [copy.deepcopy(config.scheduler.state_dict()) for config in schedulers]
+    return is_new
+
+
+def check_optimizers(saved: object, optimizers: Sequence[Optimizer]) -> None:
+    """Raise unless optimizer states are finite and fit ``optimizers``, into which they are loaded for the check."""
+    states = checks.sequence("optimizer_states", saved, len(optimizers))
+    for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
+        part, own = f"optimizer_states/{index}", optimizer.state_dict()
+        checks.mapping(part, state, ("state", "param_groups"))
+        _check_number_of_groups(part, state["param_groups"], len(own["param_groups"]))
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for key, moments in checks.mapping(f"{part}/state", state["state"]).items():
+            place = checks.integer(f"{part}/state", key, 0, len(parameters) - 1)
+            form = {name: value.shape for name, value in own["state"].get(place, {}).items()}
+            _check_moments(f"{part}/state/{key}", moments, parameters[place], form, type(optimizer))
+        for number, (group, own_group) in enumerate(zip(state["param_groups"], own["param_groups"], strict=True)):
+            _check_parameters(f"{part}/param_groups/{number}", group, own_group)
+        optimizer.load_state_dict(state)  # adds options newer than the checkpoint
+        for number, (group, own_group) in enumerate(zip(optimizer.param_groups, own["param_groups"], strict=True)):
+            _check_options(f"{part}/param_groups/{number}", group, own_group, is_classifier=index == 0)
+
+
+def _check_number_of_groups(part: str, saved: object, number: int) -> None:
+    if not isinstance(saved, list):
+        checks.refuse(f"{part}/param_groups", f"a list of {number}", saved)
+    if len(saved) != number:
+        raise ConfigurationError(
+            f"the optimizer must have the checkpoint's number of parameter groups, {len(saved)}, got {number}: a "
+            "callback that adds one must do so in on_fit_start when it resumes"
+        )
+
+
+def _check_parameters(part: str, saved: object, own: dict[str, Any]) -> None:
+    group = checks.mapping(part, saved, ("params",))
+    params = checks.sequence(f"{part}/params", group["params"], len(own["params"]))
+    if any(type(number) is not int for number in params) or params != own["params"]:
+        checks.refuse(f"{part}/params", f"the numbers from {own['params'][0]} on", params)
+
+
+def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], is_classifier: bool) -> None:
+    """Raise unless the options equal our own, except those that training may have moved."""
+    checks.mapping(part, group, own)
+    for name, value in own.items():
+        if name == "params":
+            continue
+        if name == "lr" or (is_classifier and name in MOVED):
+            _check_numbers(f"{part}/{name}", group[name], value)
+        elif type(group[name]) is not type(value) or group[name] != value:
+            raise ConfigurationError(f"the checkpoint's {part}/{name} must be {value!r}, got {group[name]!r}")
+
+
+def _numbers(value: object) -> list[float]:
+    """The numbers of an option such as ``lr`` or ``betas``; empty if it is no such option."""
+    if isinstance(value, Tensor):
+        return [float(number) for number in value.flatten().tolist()]
+    values: list[Any] = list(value) if isinstance(value, tuple | list) else [value]
+    return values if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values) else []
+
+
+def _check_numbers(part: str, saved: object, own: object) -> None:
+    if saved == own:  # also infinite ones
+        return
+    found = _numbers(saved)
+    if len(found) != len(_numbers(own)):
+        raise ConfigurationError(f"the checkpoint's {part} must be like {own!r}, got {saved!r}")
+    for one in found:
+        checks.number(part, one, least=0)
+
+
+def _check_moments(
+    part: str, saved: object, parameter: Tensor, form: dict[str, torch.Size], kind: type[Optimizer]
+) -> None:
+    """Check an optimizer's state of one parameter; ``form`` has the shapes in a new optimizer's state, if any."""
+    for name, value in checks.mapping(part, saved, (*form, *REQUIRED.get(kind, ()))).items():
+        where, least = f"{part}/{name}", 0 if name in NEVER_NEGATIVE else None
+        if isinstance(value, Tensor) or name in form or name in REQUIRED.get(kind, ()):
+            shape = form.get(name, parameter.shape if kind in PLAIN else getattr(value, "shape", ()))
+            checks.tensor(where, value, None, () if name == "step" else shape, least)
+        elif value is not None:
+            checks.number(where, value, least)
