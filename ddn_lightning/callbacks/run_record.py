@@ -47,13 +47,10 @@ class RunRecord(TaskCallback):
         self._output: list[Table | str] = []
         self._started: float | None = None
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note the options of a resumed run that differ from the checkpoint."""
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note the options of a resumed run that differ from the checkpoint, now that it is accepted; write them."""
         for line in self._changes:
             note(line)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the configuration, now that all checks have passed."""
         self._started, self._processor_started = time.monotonic(), time.process_time()
         self._processes = trainer.world_size
         if trainer.is_global_zero:

@@ -228,7 +228,8 @@ class DDNCommand(LightningCLI):
             return mistake
         frames = [frame for frame, _ in walk_tb(error.__traceback__)]
         has_begun = self.record is not None and self.record.has_begun
-        if is_restoring(error):
+        is_of_checkpoint = isinstance(error, ConfigurationError) and str(error).startswith("the checkpoint's ")
+        if is_restoring(error) or is_of_checkpoint:
             return self._misfit(error)
         if isinstance(error, ConfigurationError):
             return None

@@ -13,9 +13,10 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes
 from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given
-from ddn_lightning.construction import full_signature
+from ddn_lightning.construction import changed_arguments, full_signature
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import (
     ConfigurationError,
@@ -27,6 +28,7 @@ from ddn_lightning.errors import (
 )
 from ddn_lightning.lightning_internals import batches_logged, has_trainer
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
+from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, has_model
 from ddn_lightning.methods.optimizer_checks import check_optimizer, check_schedulers, steps_taken
 from ddn_lightning.methods.task_schedule import LRSchedulerCallable, TaskSchedule
 from ddn_lightning.notes import note
@@ -98,6 +100,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         self.gradient_clip_algorithm = gradient_clip_algorithm
         self.configured: Configured | None = None  # before training moved any value
         self._resumed_from: dict[str, Any] | None = None  # the checkpoint, until its optimizers are checked
+        self._changes: list[str] = []  # to the checkpoint's arguments, until they are noted
         self._is_schedule_new = False  # whether the schedulers must catch up with a resumed run
 
     def descend(self, loss: ReplayLoss) -> Tensor:
@@ -227,6 +230,14 @@ class OptimizedLearner(CalibratedLearner, ABC):
             if CONFIGURED in checkpoint:  # version 0.1 did not save it
                 self._take_given(checkpoint, Configured.from_plain(checkpoint[CONFIGURED]))
             check_optimizers(checkpoint["optimizer_states"], trainer.optimizers)
+            self._changes = self._changes_since(checkpoint)
+
+    def on_train_start(self) -> None:
+        """Say which arguments override the checkpoint's, now that it is accepted; the command has its own note."""
+        super().on_train_start()
+        if self._changes and not any(isinstance(callback, RunRecord) for callback in self.trainer.callbacks):  # type: ignore[attr-defined]
+            note(f"resuming with other arguments than the checkpoint's: {', '.join(self._changes)}")
+        self._changes = []
 
     def _take_given(self, checkpoint: dict[str, Any], before: Configured) -> None:
         """Let what is configured now replace what the checkpoint has; groups that callbacks add later are theirs."""
@@ -242,11 +253,16 @@ class OptimizedLearner(CalibratedLearner, ABC):
                 parameter.requires_grad_(True)
                 if isinstance(module, _BatchNorm):
                     module.track_running_stats = True
-        changes = described_changes(self.configured, before)
-        if self.build_optimizer is None and not self.overrides_optimizers:  # SGD's are arguments, which are noted
-            changes = [change for change in changes if not change.startswith("optimizer.")]
-        if changes:
-            note(f"resuming with other options than the checkpoint's: {', '.join(changes)}")
+
+    def _changes_since(self, checkpoint: dict[str, Any]) -> list[str]:
+        """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
+        assert self.configured is not None
+        changes = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
+        if CONFIGURED in checkpoint:
+            options = described_changes(self.configured, Configured.from_plain(checkpoint[CONFIGURED]))
+            is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments
+            changes += [change for change in options if not (is_sgd and change.startswith("optimizer."))]
+        return changes
 
     def _note_unused_arguments(self) -> None:
         defaults = full_signature(type(self)).parameters

@@ -17,7 +17,7 @@ from ddn_lightning.checkpoint.record import (
     table_of_contents,
 )
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
-from ddn_lightning.construction import changed_arguments, construction_of, plain
+from ddn_lightning.construction import construction_of, plain
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -25,11 +25,10 @@ from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
-from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM, has_model
+from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
 from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
-from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -227,8 +226,6 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         if is_fit:
             self._check_training_state(checkpoint, record["format"])
             settle(checkpoint, record["format"])
-            if has_model(checkpoint) and (changed := changed_arguments(record[MODEL], self)):
-                note(f"resuming with other arguments than the checkpoint's: {', '.join(changed)}")
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         """Refuse to resume from an incomplete or implausible checkpoint, which Lightning would accept silently."""
