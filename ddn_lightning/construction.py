@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from ddn_lightning.errors import ConfigurationError
 
 CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
+METHOD = "method"  # what :func:`find_class` is asked for by ``load``
 PLAIN = (bool, int, float, str, type(None))
 Made = TypeVar("Made", bound="Constructed")
 
@@ -70,7 +71,7 @@ def construction_of(made: Constructed) -> dict[str, Any]:
 
 
 def changed_arguments(description: dict[str, Any], made: Constructed) -> list[str]:
-    """The plain arguments of an object that differ from those of a description of the same class.
+    """The arguments of an object that differ from those of a description of the same class, also of its parts.
 
     >>> class Net(Constructed):
     ...     def __init__(self, width: int = 4, depth: int = 2): ...
@@ -80,8 +81,15 @@ def changed_arguments(description: dict[str, Any], made: Constructed) -> list[st
     parameters = full_signature(type(made)).parameters.values()
     defaults = {one.name: plain(one.default) for one in parameters if one.default is not one.empty}
     before, now = ({**defaults, **of[INIT_ARGS]} for of in (description, construction_of(made)))
-    kept = [name for name in now if not isinstance(now[name], dict) and not isinstance(before.get(name), dict)]
-    return [f"{name}={now[name]} (was {before.get(name)})" for name in kept if now[name] != before.get(name)]
+    changed = []
+    for name, value in now.items():
+        then: Any = before.get(name)
+        part = made.constructor_arguments.get(name)  # type: ignore[attr-defined]
+        if isinstance(part, Constructed) and _class_of(then) == value[CLASS_PATH]:
+            changed += [f"{name}.{line}" for line in changed_arguments(then, part)]
+        elif value != then and not _is_left_out(value) and not _is_left_out(then):
+            changed.append(f"{name}={_class_of(value) or value} (was {_class_of(then) or then})")
+    return changed
 
 
 def make(description: Any, base: type[Made], what: str) -> Made:
@@ -105,15 +113,17 @@ def make(description: Any, base: type[Made], what: str) -> Made:
 def find_class(path: object, base: type[Made], what: str) -> type[Made]:
     """The class at an import path, if it is one of a kind."""
     module, _, name = str(path).rpartition(".")
+    # a method is not an argument of load
+    otherwise = f"use its class, {name}.load_from_checkpoint(path)" if what == METHOD else f"pass {what}="
     if module == "__main__" or "<locals>" in str(path):
         raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or pass {what}="
+            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or {otherwise}"
         )
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or pass {what}="
+            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or {otherwise}"
         ) from error
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ConfigurationError(f"the checkpoint's {what} must be a {base.__name__}, got {path}")
@@ -170,6 +180,10 @@ def named(name: str, value: object) -> dict[str, Any]:
 
 def _is_left_out(value: object) -> bool:
     return isinstance(value, dict) and NOT_KEPT in value
+
+
+def _class_of(value: object) -> Any:
+    return value.get(CLASS_PATH) if isinstance(value, dict) else None
 
 
 def _made(value: Any, name: str) -> Any:

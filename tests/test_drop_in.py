@@ -17,7 +17,7 @@ from lightning.pytorch import callbacks as given
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 from torch.optim import LBFGS, SGD, AdamW
-from torch.optim.lr_scheduler import StepLR
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from trials import (
     Check,
     Row,
@@ -35,6 +35,9 @@ from trials import (
     overfits,
     rates,
     resumes,
+    resumes_finetuning,
+    resumes_with_another_optimizer,
+    resumes_with_another_rate,
     same_numbers,
     sees,
     sees_every_task,
@@ -74,6 +77,13 @@ class OwnAdamW(ER):
     def configure_optimizers(self) -> Any:
         groups = [{"params": self.backbone.parameters(), "lr": 1e-4}, {"params": self.head.parameters()}]
         return AdamW(groups, lr=2e-3)
+
+
+class TwoOptimizers(ER):
+    """Overrides the optimizer with one for the backbone and one for the head."""
+
+    def configure_optimizers(self) -> Any:
+        return [SGD(self.backbone.parameters(), 0.1), AdamW(self.head.parameters())]
 
 
 SAME = "Same numbers."
@@ -117,6 +127,7 @@ TRAINER = [
     trainer(val_check_interval=0.5),
     trainer(check_val_every_n_epoch=3),
     trainer(gradient_clip_val=0.5),
+    trainer(gradient_clip_algorithm="value"),
     trainer(accumulate_grad_batches=4),
     trainer("Trains in double precision.", weights_of(torch.float64), precision="64-true"),
     trainer("Weights stay in single precision.", weights_of(torch.float32), precision="bf16-mixed"),
@@ -163,7 +174,19 @@ OPTIMIZERS = [
         "No step has a gradient of a larger norm.",
         sees(clipped_to(0.05), method={"gradient_clip_val": 0.05}),
     ),
+    Row(
+        "`fit(..., ckpt_path=...)` with another `lr` of the optimizer",
+        "Runs with what is given, and notes it.",
+        resumes_with_another_rate,
+    ),
+    Row(
+        "`fit(..., ckpt_path=...)` with another optimizer",
+        "",
+        resumes_with_another_optimizer,
+    ),
     Row("`ER(..., optimizer=LBFGS)`", "", fits(method={"optimizer": LBFGS})),
+    Row("`configure_optimizers` overridden, two optimizers", "", fits(kind=TwoOptimizers)),
+    Row("`ER(..., lr_scheduler=ReduceLROnPlateau)`", "", fits(method={"lr_scheduler": ReduceLROnPlateau})),
     Row(
         "`ER(..., optimizer=AdamW)` with DDN",
         "",
@@ -205,6 +228,11 @@ CALLBACKS = [
             rates(*[[0.1]] * 4, *[[0.1, 0.001]] * 8),
             given.BackboneFinetuning(2, lambda epoch: 1.0, backbone_initial_lr=0.001),
         ),
+    ),
+    Row(
+        "`BackboneFinetuning`, stopped after it has unfrozen and resumed",
+        "The numbers of the run without a stop.",
+        resumes_finetuning,
     ),
     Row("`LearningRateMonitor`", "Logs the learning rate of each step. Same numbers.", monitors_rates),
     callback("Timer", given.Timer(), SAME),

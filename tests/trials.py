@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ import pytest
 import torch
 import yaml
 from lightning.pytorch import Callback, Trainer, seed_everything
-from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import BackboneFinetuning, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
 from lightning.pytorch.tuner import Tuner
 from tiny import TinySequence, quiet_trainer, small_net
-from torch.optim import Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
 from ddn_lightning import ER, ConfigurationError, ReplayMethod
 
@@ -203,6 +203,35 @@ def resumes(folder: Path) -> None:
     trainer, method, data = built()
     trainer.fit(method, data, ckpt_path=folder / "stopped.ckpt")
     same_numbers(method)
+
+
+def resumes_with(folder: Path, before: Any, now: Any) -> ReplayMethod:
+    """Stop a run with one optimizer after five batches, and resume with another."""
+    trained(method={"optimizer": before}, trainer={"max_steps": 5}).trainer.save_checkpoint(folder / "stopped.ckpt")
+    trainer, method, data = built(method={"optimizer": now})
+    trainer.fit(method, data, ckpt_path=folder / "stopped.ckpt")
+    return method
+
+
+def resumes_with_another_rate(folder: Path) -> None:
+    method = resumes_with(folder, partial(AdamW, lr=0.002), partial(AdamW, lr=1e-5))
+    assert method.current_lr == 1e-5
+
+
+def resumes_with_another_optimizer(folder: Path) -> None:
+    resumes_with(folder, partial(SGD, lr=0.1), partial(AdamW, lr=0.002))
+
+
+def resumes_finetuning(folder: Path) -> None:
+    def run(path: Path | None = None, **options: Any) -> ReplayMethod:
+        finetuning = BackboneFinetuning(2, lambda epoch: 1.0, backbone_initial_lr=0.001)
+        trainer, method, data = built(trainer={"callbacks": [finetuning], **options})
+        trainer.fit(method, data, ckpt_path=path)
+        return method
+
+    run(max_steps=7).trainer.save_checkpoint(folder / "stopped.ckpt")
+    pairs = zip(run(folder / "stopped.ckpt").parameters(), run().parameters(), strict=True)
+    assert all(torch.equal(resumed, whole) for resumed, whole in pairs)
 
 
 def evaluates(folder: Path) -> None:

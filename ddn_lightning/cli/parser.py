@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from lightning.pytorch.cli import LightningArgumentParser
@@ -25,7 +26,10 @@ CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and bas
     "backbone": (networks, networks.Backbone),
     "distiller": (distill, distill.LabelDistiller),
     "memory": (memory, memory.Memory),
+    "optimizer": (torch.optim, torch.optim.Optimizer),
+    "lr_scheduler": (torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler),
 }
+CANNOT_STEP = (torch.optim.LBFGS, torch.optim.lr_scheduler.ReduceLROnPlateau)  # refused at the start of a fit
 NOISE = (
     r"Does not validate against any of the Union subtypes",
     r"Subtypes: .*",
@@ -35,6 +39,8 @@ NOISE = (
     r"Given value.*",
     r"Problem with given class_path .*",
 )
+OF_FUNCTION = re.compile(r"Type collections\.abc\.Callable\[.*\] expects a function or a callable class: ")
+GOT_NAMESPACE = re.compile(r"\. Got value: Namespace\(.*")
 OF_MATCHING = ("steps", "steps_per_batch", "lr", "momentum", "width", "batch_size")
 REPLACED = {  # options of 0.1 -> of today
     name: f"model.memory.{name}" for name in ("rank", *(f"matching_{option}" for option in OF_MATCHING))
@@ -107,7 +113,7 @@ def readable(message: str) -> str:
     >>> readable('Parser key "model":\n  Option \'rank\' is not accepted')
     "model: Option 'rank' is not accepted, use model.memory.rank"
     """
-    lines = [line.strip(" -") for line in message.splitlines()]
+    lines = [GOT_NAMESPACE.sub("", OF_FUNCTION.sub("", line.strip(" -"))) for line in message.splitlines()]
     keys = [found[1] for line in lines if (found := KEY.fullmatch(line))]
     rest = [
         line for line in lines if line and not KEY.fullmatch(line) and not any(re.fullmatch(n, line) for n in NOISE)
@@ -115,7 +121,9 @@ def readable(message: str) -> str:
     if not keys or not rest:
         return message
     explained = [NOT_ACCEPTED.sub(_replaced, line) for line in rest]
-    details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in explained]
+    is_class = keys[-1] in CHOICES or len(explained) == 1  # else a number or a tensor, which jsonargparse looks up
+    named = [NOT_A_CLASS.sub(r"got \1", line) for line in explained] if not is_class else explained
+    details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in named]
     sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
     return re.sub(
         r"<class '([\w.]+)'>|typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
@@ -123,12 +131,13 @@ def readable(message: str) -> str:
 
 
 def class_names(option: str) -> list[str]:
-    """The classes of this package that an option accepts by their short name."""
+    """The classes of this package, and of torch, that an option accepts by their short name."""
     if option not in CHOICES:
         return []
     room, base = CHOICES[option]
     exported = [value for name, value in vars(room).items() if name in room.__all__ and inspect.isclass(value)]
-    return sorted(one.__name__ for one in exported if issubclass(one, base) and not inspect.isabstract(one))
+    usable = [one for one in exported if issubclass(one, base) and one is not base and one not in CANNOT_STEP]
+    return sorted(one.__name__ for one in usable if not inspect.isabstract(one))
 
 
 def _replaced(found: re.Match[str]) -> str:

@@ -269,7 +269,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         given = {name: getattr(self, name) for name in OF_SGD if getattr(self, name) != defaults[name].default}
         if given and self.build_optimizer is not None:
             values = ", ".join(f"{name}={value}" for name, value in given.items())
-            note(f"{values} is of the default optimizer, SGD, and not used with optimizer: give it its own options")
+            note(f"optimizer is given, and these options of the default SGD do not apply to it: {values}")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what was configured, before the table of contents."""

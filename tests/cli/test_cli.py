@@ -190,6 +190,8 @@ def test_other_loggers_or_none_can_be_chosen() -> None:
 def test_classes_have_short_names_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"ER", "Finetune", "Joint"} <= set(class_names("model"))
     assert {"ResNet18", "SmallNet"} <= set(class_names("backbone"))
+    assert {"SGD", "AdamW"} <= set(class_names("optimizer"))
+    assert not {"Optimizer", "LBFGS"} & set(class_names("optimizer"))
     with pytest.raises(SystemExit) as exit_info:
         main(["fit", "--model.help", "ER"])
     assert exit_info.value.code == 0
@@ -226,6 +228,20 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--model.lr_milestones", "[-1]"], "lr_milestones must be zero or positive, got -1"),
         (["--model.num_classes", "7"], "model.num_classes must be left out, or be the 10 of SplitDigits, got 7"),
         (["--model.lr", "abc"], "model.lr: Expected a float. Got value: abc"),
+        (["--model.optimizer", "Foo"], "model.optimizer: Foo is not a known class; the choices are ASGD, Adadelta, "),
+        (["--model.lr_scheduler", "Foo"], "the choices are ChainedScheduler, ConstantLR, CosineAnnealingLR, "),
+        (
+            ["--model.optimizer=AdamW", "--model.optimizer.lr=abc"],
+            "error: model.optimizer.lr: Expected a float; got abc\n",
+        ),
+        (
+            ["--model.optimizer=AdamW", "--model.optimizer.foo=1"],
+            "error: model.optimizer: Option 'foo' is not accepted\n",
+        ),
+        (
+            ["--model.lr_scheduler=CosineAnnealingLR"],
+            "error: model.lr_scheduler: the following arguments are required: T_max\n",
+        ),
         (["--model.batches", "both"], "model.batches: Expected a one of 'separate', 'concatenated'. Got value: both"),
         (["--model.bufer_size", "5"], "model: Option 'bufer_size' is not accepted"),
         (["--data.epochs_per_task", "0"], "epochs_per_task must be positive, got 0"),
@@ -250,6 +266,19 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
 )
 def test_user_errors_name_the_option(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert expected in bad(*options, capsys=capsys)
+
+
+def test_the_optimizer_given_at_a_resume_runs_and_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    adamw = ["--name=mine", "--model.optimizer=AdamW"]
+    assert fit(*adamw, "--model.optimizer.lr=0.001", "--trainer.max_steps=3") == 0
+    assert fit(*adamw, "--model.optimizer.lr=0.00001", "--trainer.max_steps=6", "--ckpt_path=last") == 0
+    assert "optimizer.lr=1e-05 (was 0.001)" in capsys.readouterr().err
+    (state,) = torch.load("runs/mine/checkpoints/last.ckpt", weights_only=True)["optimizer_states"]
+    assert state["param_groups"][0]["lr"] == 1e-5
+    recorded = yaml.safe_load(Path("runs/mine/config.yaml").read_text())["model"]["init_args"]["optimizer"]
+    assert float(recorded["init_args"]["lr"]) == 1e-5
+    with_sgd = ["--name=mine", "--model.optimizer=SGD", "--ckpt_path=last"]
+    assert "the checkpoint's optimizer is AdamW, got SGD" in bad(*with_sgd, capsys=capsys)
 
 
 def test_checkpoints_that_do_not_fit_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,6 +185,12 @@ def test_an_unchanged_optimizer_is_resumed_without_a_note(
     assert "resuming with other" not in capsys.readouterr().err
 
 
+def test_changed_options_of_a_distiller_are_noted(fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = stopped_at(fit, 3, tmp_path, lambda: build(ER, DataDistillNet), short())
+    fit(lambda: build(ER, partial(DataDistillNet, lr=0.5)), short(), ckpt_path=path)
+    assert "checkpoint's: distiller.lr=0.5 (was " in capsys.readouterr().err
+
+
 def test_a_rate_that_a_callback_has_lowered_stays_low_after_a_resume(fit: Fit, tmp_path: Path) -> None:
     class Lower(Callback):
         def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
