@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -54,7 +53,7 @@ class ReservoirSampling(Callback):
         memory, sequence = self.method.memory, self.method.sequence
         memory.load_state_dict(state_dict)
         if len(memory):
-            held = memory[torch.arange(len(memory))]
+            held = memory[memory.slots]
             check_samples("memory", held, self.method.stored_form, sequence.task_classes, self.method.stores_logits)
 
     def on_load_checkpoint(  # type: ignore[override]
