@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import MemoryHost
+from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.samples import Samples
 
@@ -33,7 +33,7 @@ class ClassBalancedReservoir(SlotBuffer):
         super().clear()
         self.policy = {"keys": torch.zeros(self.buffer_size, dtype=torch.float64)}
 
-    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
+    def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
         """Slots that are free, or whose samples are no longer among the smallest keys."""
         keys = torch.rand(len(samples), generator=self.generator, dtype=torch.float64)
         filled, stored = self.slots, self.policy["keys"]

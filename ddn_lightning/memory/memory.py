@@ -14,7 +14,7 @@ from ddn_lightning.errors import check_positive
 from ddn_lightning.samples import Samples
 
 
-class MemoryHost(Protocol):
+class MemoryOwner(Protocol):
     """What a memory may use of its method."""
 
     num_classes: int
@@ -81,12 +81,12 @@ class Memory(Constructed, ABC):
         """The samples in these slots, with their slots."""
 
     @abstractmethod
-    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
+    def add(self, samples: Samples, method: MemoryOwner | None = None) -> Tensor:
         """Offer a batch, of which the memory stores all, some or no samples.
 
         Args:
             samples: The batch over all ranks, not augmented.
-            host: The method right after its step on the batch, for memories that select by its network.
+            method: The method right after its step on the batch, for memories that select by its network.
 
         Returns:
             The slots with new samples, on the host.

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ddn_lightning.memory.memory import MemoryHost
+from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.samples import Samples
 
@@ -25,7 +25,7 @@ class ReservoirBuffer(SlotBuffer):
         2
     """
 
-    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
+    def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
         """Free slots first; then, for the n-th sample of the stream, a uniform number below n, if that is a slot."""
         turn = torch.arange(self.seen, self.seen + len(samples))  # number of samples before each
         free = min(max(self.buffer_size - self.seen, 0), len(samples))  # number of samples that get a free slot

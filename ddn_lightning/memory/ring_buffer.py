@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import MemoryHost
+from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.samples import Samples
 
@@ -28,9 +28,9 @@ class RingBuffer(SlotBuffer):
         super().clear()
         self.policy = {"offered": torch.zeros(self.buffer_size, dtype=torch.long)}  # at most one class per slot
 
-    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
+    def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
         """The slot of the oldest sample of the same class."""
-        num_classes = self.num_classes if host is None or self.num_classes else host.num_classes
+        num_classes = self.num_classes if method is None or self.num_classes else method.num_classes
         if not num_classes or (room := self.buffer_size // num_classes) < 1:
             classes = "an unknown number of" if num_classes is None else num_classes
             raise ConfigurationError(f"buffer_size must give each of {classes} classes a slot, got {self.buffer_size}")

@@ -10,7 +10,7 @@ from torch import Tensor
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.memory.memory import Memory, MemoryHost, field_lengths
+from ddn_lightning.memory.memory import Memory, MemoryOwner, field_lengths
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # used to select slots on the host
@@ -32,7 +32,7 @@ class SlotBuffer(Memory):
         self.clear()
 
     @abstractmethod
-    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
+    def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
         """The slot of each sample of a batch, on the host; -1 to skip a sample.
 
         If several samples go to one slot, the last is stored.
@@ -64,13 +64,13 @@ class SlotBuffer(Memory):
         found = {name: field[slots if name in HOST_FIELDS else on_device] for name, field in self._fields.items()}
         return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
 
-    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
+    def add(self, samples: Samples, method: MemoryOwner | None = None) -> Tensor:
         """Offer the samples of a batch in their order.
 
         Returns:
             The slots with new samples, ascending and on the host.
         """
-        slots = self.choose(samples, host)
+        slots = self.choose(samples, method)
         self.seen += len(samples)
         rows = (slots >= 0).nonzero().squeeze(1)
         slots, order = slots[rows].sort(stable=True)
