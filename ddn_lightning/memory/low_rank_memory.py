@@ -80,6 +80,10 @@ class LowRankMemory(Memory):
         self.matching_batch_size = matching_batch_size
         self.clear()
 
+    def check(self, num_classes: int, image_shape: Sequence[int]) -> None:
+        """Refuse a memory that is too small for all classes."""
+        self.images_per_class(image_shape, num_classes)
+
     def clear(self) -> None:
         """Remove all images and reset the step count."""
         self.task, self.steps_taken = -1, 0

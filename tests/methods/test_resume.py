@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from every_method import COMBINATIONS, SaveAlways, SlowEnding, build
+from own_buffers import Backwards, EvenClasses, EverySecond
 from tiny import Fit, TinySequence, small_net
 
 from ddn_lightning import ER, CurveLogger, DataDistillNet, LabelDistiller, Memory, ReplayMethod, RingBuffer
@@ -111,7 +112,7 @@ def test_an_interrupted_end_of_task_runs_once(fit: Fit, tmp_path: Path) -> None:
     assert_equal(outcome(resumed), expected)
 
 
-@pytest.mark.parametrize("make_memory", [RingBuffer])
+@pytest.mark.parametrize("make_memory", [RingBuffer, Backwards, EverySecond, EvenClasses])
 def test_a_memory_whose_slots_fill_in_any_order_resumes(
     fit: Fit, make_memory: Callable[[], Memory], tmp_path: Path
 ) -> None:

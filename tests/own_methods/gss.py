@@ -17,10 +17,10 @@ class GSSBuffer(SlotBuffer):
 
     def clear(self) -> None:
         super().clear()
-        self.policy = {"scores": torch.zeros(self.buffer_size, dtype=torch.float64)}
+        self.scores = torch.zeros(self.buffer_size, dtype=torch.float64)
 
     def choose(self, samples: Samples, method: Any) -> Tensor:
-        scores = self.policy["scores"]
+        scores = self.scores
         others = self[self.draw(10)] if len(self) else samples
         new, old = (self._directions(part, method) for part in (samples, others))
         cosines = ((new[0] @ old[0].T) * (new[1] @ old[1].T)).amax(dim=1)
