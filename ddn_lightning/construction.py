@@ -102,18 +102,26 @@ def make(description: Any, base: type[Made], what: str) -> Made:
     return cls(**{name: _made(value, name) for name, value in arguments.items() if not _is_left_out(value)})
 
 
-def find_class(path: object, base: type[Made], what: str) -> type[Made]:
-    """The class at an import path, if it is one of a kind."""
+def find_class(path: object, base: type[Made], what: str, advice: str | None = None) -> type[Made]:
+    """The class at an import path, if it is one of a kind.
+
+    Args:
+        path: The import path.
+        base: What it must be.
+        what: What it is, for messages.
+        advice: What to do if it cannot be imported; by default pass an object as the argument ``what``.
+    """
     module, _, name = str(path).rpartition(".")
+    advice = f"pass {what}=" if advice is None else advice
     if module == "__main__" or "<locals>" in str(path):
         raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or pass {what}="
+            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or {advice}"
         )
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or pass {what}="
+            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or {advice}"
         ) from error
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ConfigurationError(f"the checkpoint's {what} must be a {base.__name__}, got {path}")
