@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 from ddn_lightning.errors import ConfigurationError
 
 CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
-METHOD = "method"  # what :func:`find_class` is asked for by ``load``
 PLAIN = (bool, int, float, str, type(None))
 Made = TypeVar("Made", bound="Constructed")
 
@@ -110,20 +109,26 @@ def make(description: Any, base: type[Made], what: str) -> Made:
     return cls(**{name: _made(value, name) for name, value in arguments.items() if not _is_left_out(value)})
 
 
-def find_class(path: object, base: type[Made], what: str) -> type[Made]:
-    """The class at an import path, if it is one of a kind."""
+def find_class(path: object, base: type[Made], what: str, advice: str | None = None) -> type[Made]:
+    """The class at an import path, if it is one of a kind.
+
+    Args:
+        path: The import path.
+        base: What it must be.
+        what: What it is, for messages.
+        advice: What to do if it cannot be imported; by default pass an object as the argument ``what``.
+    """
     module, _, name = str(path).rpartition(".")
-    # a method is not an argument of load
-    otherwise = f"use its class, {name}.load_from_checkpoint(path)" if what == METHOD else f"pass {what}="
+    advice = f"pass {what}=" if advice is None else advice
     if module == "__main__" or "<locals>" in str(path):
         raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or {otherwise}"
+            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or {advice}"
         )
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or {otherwise}"
+            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or {advice}"
         ) from error
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ConfigurationError(f"the checkpoint's {what} must be a {base.__name__}, got {path}")

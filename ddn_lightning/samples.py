@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.distributed import moved
+from ddn_lightning.distributed import moved, rank_and_world_size, sum_across_ranks
+from ddn_lightning.errors import ConfigurationError
 
 
 @dataclass(eq=False)  # not frozen: Lightning's precision plug-ins rebuild a batch field by field
@@ -17,7 +18,8 @@ class Samples:
     """Images with labels and optional per-sample data.
 
     On several devices this is one rank's share. :meth:`mean` divides by the global batch size, so gradients summed over
-    ranks equal those of one device, even if the shares are unequal.
+    ranks equal those of one device, even if the shares are unequal. Choose samples of a share by :meth:`subset`, which
+    counts them on all ranks; ``dataclasses.replace`` keeps the number that it finds.
 
     Args:
         images: Raw ``uint8`` images (batch, channels, height, width); normalised floats once augmented.
@@ -48,6 +50,11 @@ class Samples:
         return len(self.labels)
 
     def __getitem__(self, index: Tensor | slice) -> "Samples":
+        if self.total != len(self):
+            raise ConfigurationError(
+                f"samples[...] does not know how many of all {self.total} samples are chosen, of which this rank has "
+                f"{len(self)}: use samples.subset(...)"
+            )
         on_device = index if isinstance(index, slice) else moved(index, self.labels.device)
 
         def select_on_host(column: Tensor | None) -> Tensor | None:
@@ -60,6 +67,15 @@ class Samples:
             select_on_host(self.tasks),
             select_on_host(self.slots),
         )
+
+    def subset(self, index: Tensor | slice) -> "Samples":
+        """Some samples of this rank's share, with their number over all ranks; every rank must call this."""
+        chosen = replace(self, global_size=None)[index]
+        _, world_size = rank_and_world_size()
+        if world_size == 1:
+            return chosen
+        (number,) = sum_across_ranks([torch.tensor([len(chosen)], device=chosen.labels.device)])
+        return replace(chosen, global_size=int(number))
 
     @property
     def total(self) -> int:

@@ -141,8 +141,8 @@ def test_one_of_two_gpus_refuses_nothing_either(method_class: type[ReplayMethod]
 
 
 def test_tasks_that_no_loader_of_ours_has_noted_are_gathered() -> None:
-    share = replace(random_samples(3), global_size=6)
-    whole_of_both = share[torch.arange(3).repeat_interleave(2)]
+    samples = random_samples(3)
+    share, whole_of_both = replace(samples, global_size=6), samples[torch.arange(3).repeat_interleave(2)]
     with stand_in_gpu(), two_ranks():
         whole = ReservoirSampling()._global_batch(share.to(DEVICE), logits=None)
         assert_equal([whole.labels.cpu(), whole.tasks], [whole_of_both.labels, whole_of_both.tasks])

@@ -1,9 +1,10 @@
 from dataclasses import fields, replace
 
+import pytest
 import torch
 from torch.nn import functional
 
-from ddn_lightning import Samples, concatenate, cross_entropy
+from ddn_lightning import ConfigurationError, Samples, concatenate, cross_entropy
 from ddn_lightning.samples import SelectedSamples
 
 
@@ -12,7 +13,7 @@ def make(size: int, **fields: object) -> Samples:
 
 
 def test_indexing_selects_every_field_and_drops_the_global_size() -> None:
-    samples = make(5, logits=torch.rand(5, 3), tasks=torch.arange(5), slots=torch.arange(5), global_size=9)
+    samples = make(5, logits=torch.rand(5, 3), tasks=torch.arange(5), slots=torch.arange(5), global_size=5)
     index = torch.tensor([3, 0])
 
     chosen = samples[index]
@@ -23,6 +24,15 @@ def test_indexing_selects_every_field_and_drops_the_global_size() -> None:
     assert torch.equal(chosen.logits, samples.logits[index])  # type: ignore[index]
     assert (chosen.tasks.tolist(), chosen.slots.tolist()) == ([3, 0], [3, 0])  # type: ignore[union-attr]
     assert chosen.total == 2
+
+
+def test_a_part_of_a_share_is_not_taken_without_its_number_on_all_ranks() -> None:
+    share = make(5, global_size=9)
+    with pytest.raises(
+        ConfigurationError, match=r"of all 9 samples are chosen, of which this rank has 5: use samples.subset"
+    ):
+        share[:2]
+    assert make(5, global_size=5)[:2].total == make(5).subset(torch.tensor([0, 3])).total == 2
 
 
 def test_terms_of_the_mean_add_up_to_the_mean_of_the_whole() -> None:
@@ -60,7 +70,7 @@ def assert_same(found: Samples, expected: Samples) -> None:
 
 
 def test_a_selection_equals_the_copy_and_copies_no_image_until_asked_for() -> None:
-    whole = make(6, logits=torch.rand(6, 3), tasks=torch.arange(6), slots=torch.arange(6), global_size=9)
+    whole = make(6, logits=torch.rand(6, 3), tasks=torch.arange(6), slots=torch.arange(6), global_size=6)
     chosen = torch.tensor([4, 1, 5])
     selected, copied = SelectedSamples.of(whole, chosen), whole[chosen]
 

@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.loops import BATCHES
+from ddn_lightning.construction import construction_of
 from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size
 from ddn_lightning.learner import Learner
+from ddn_lightning.memory.memory import MADE, check_made
 from ddn_lightning.samples import Samples
 
 
@@ -46,15 +47,17 @@ class ReservoirSampling(Callback):
             self.method.distiller.reset_slots(slots)
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory."""
-        return self.method.memory.state_dict()
+        """The memory, and how it was made."""
+        memory = self.method.memory
+        return {**memory.state_dict(), MADE: construction_of(memory)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the memory; refuse samples that do not fit this sequence."""
         memory, sequence = self.method.memory, self.method.sequence
-        memory.load_state_dict(state_dict)
+        check_made(memory, state_dict)
+        memory.load_state_dict({name: value for name, value in state_dict.items() if name != MADE})
         if len(memory):
-            held = memory[torch.arange(len(memory))]
+            held = memory[memory.slots]
             check_samples("memory", held, self.method.stored_form, sequence.task_classes, self.method.stores_logits)
 
     def on_load_checkpoint(  # type: ignore[override]

@@ -10,7 +10,7 @@ from ddn_lightning.cli.device import AUTO, HELP, find_device
 from ddn_lightning.cli.output import check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.data.decoding import show_progress
-from ddn_lightning.data.image_tree import ImageFile, list_images
+from ddn_lightning.data.image_tree import images_below
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.methods.prediction import Predictions
@@ -57,18 +57,10 @@ def _files(images: Path) -> list[str]:
         raise ConfigurationError(f"images must be a file or folder, got {images}: not there")
     if images.is_file():
         return [str(images)]
-    folders = [str(images), *sorted(str(path) for path in images.rglob("*") if path.is_dir())]
-    found = [file.path for folder in folders for file in _images_in(folder)]
+    found = images_below(str(images))
     if not found:
         raise ConfigurationError(f"images must be a folder with images in it, got {images}")
     return found
-
-
-def _images_in(folder: str) -> list[ImageFile]:
-    try:
-        return list_images([folder])
-    except ConfigurationError:  # none right in this folder
-        return []
 
 
 def _parser() -> CommandParser:

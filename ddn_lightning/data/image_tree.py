@@ -9,6 +9,7 @@ import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note_once
@@ -66,20 +67,24 @@ def tree_images(root: str, split: str, classes: Sequence[str]) -> list[ImageFile
 def list_images(folders: Sequence[str]) -> list[ImageFile]:
     """The images directly in each folder, in alphabetical order; a folder's index is their label."""
     files: list[ImageFile] = []
-    skipped: Counter[str] = Counter()
-    examples: list[str] = []
+    skipped: list[os.DirEntry[str]] = []
     for label, folder in enumerate(folders):
         found, others = _images_in(folder, label)
+        if not found:
+            suffixes = " ".join(IMAGE_SUFFIXES)
+            raise ConfigurationError(f"{folder} must hold at least one image ({suffixes}), but has none")
         files += found
-        skipped.update("sub-folder" if entry.is_dir() else "file" for entry in others)
-        examples += [entry.path for entry in others]
-    if skipped:
-        numbers = " and ".join(f"{number} {kind}{'s' * (number > 1)}" for kind, number in sorted(skipped.items()))
-        note_once(
-            f"skipped {numbers} beside the images, such as {min(examples)}: an image is a file right in its class's "
-            f"folder whose name ends in {' '.join(IMAGE_SUFFIXES)}"
-        )
+        skipped += others
+    _note_skipped(skipped, "an image is a file right in its class's folder whose name")
     return files
+
+
+def images_below(folder: str) -> list[str]:
+    """The images in a folder and in all folders within it, folder by folder in alphabetical order."""
+    folders = [folder, *sorted(str(path) for path in Path(folder).rglob("*") if path.is_dir())]
+    parts = [_images_in(one, label=0) for one in folders]
+    _note_skipped([entry for _, others in parts for entry in others if not entry.is_dir()], "an image's name")
+    return [file.path for files, _ in parts for file in files]
 
 
 def check_regular(path: str, mode: int) -> None:
@@ -105,6 +110,13 @@ def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEn
                 files.append(ImageFile(entry.path, label, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     except OSError as error:
         raise ConfigurationError(f"cannot read the images in {folder}: {error}") from error
-    if not files:
-        raise ConfigurationError(f"{folder} must hold at least one image ({' '.join(IMAGE_SUFFIXES)}), but has none")
     return sorted(files, key=lambda file: file.path), others
+
+
+def _note_skipped(entries: Sequence["os.DirEntry[str]"], what: str) -> None:
+    """Note entries that are no images; ``what`` must end in one of the suffixes."""
+    if entries:
+        kinds = Counter("sub-folder" if entry.is_dir() else "file" for entry in entries)
+        numbers = " and ".join(f"{number} {kind}{'s' * (number > 1)}" for kind, number in sorted(kinds.items()))
+        example = min(entry.path for entry in entries)
+        note_once(f"skipped {numbers} beside the images, such as {example}: {what} ends in {' '.join(IMAGE_SUFFIXES)}")

@@ -37,6 +37,7 @@ class LabelDistiller(Constructed, nn.Module, ABC):
     """
 
     facts: ClassVar[Facts]
+    is_taken = False  # by a method: two would share the labels
     streams: RandomStreams  # the method's, which saves them
     is_old_class: Tensor  # (num_classes)
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import MemoryHost
+from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.samples import Samples
 
@@ -31,14 +31,14 @@ class ClassBalancedReservoir(SlotBuffer):
     def clear(self) -> None:
         """Remove all samples and keys."""
         super().clear()
-        self.policy = {"keys": torch.zeros(self.buffer_size, dtype=torch.float64)}
+        self.keys = torch.zeros(self.buffer_size, dtype=torch.float64)
 
-    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
+    def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
         """Slots that are free, or whose samples are no longer among the smallest keys."""
         keys = torch.rand(len(samples), generator=self.generator, dtype=torch.float64)
-        filled, stored = self.slots, self.policy["keys"]
+        filled = self.slots
         labels = torch.cat([self.labels.cpu(), samples.labels.cpu()])
-        all_keys = torch.cat([stored[filled], keys])
+        all_keys = torch.cat([self.keys[filled], keys])
         order = all_keys.argsort()
         rank = torch.empty_like(order)
         rank[order] = rank_in_class(labels[order])  # 0 for the smallest key of a class
@@ -49,5 +49,5 @@ class ClassBalancedReservoir(SlotBuffer):
         slots = torch.full((len(samples),), -1)
         new = is_kept[len(filled) :]
         slots[new] = is_free.nonzero().squeeze(1)[: int(new.sum())]
-        stored[slots[new]] = keys[new]
+        self.keys[slots[new]] = keys[new]
         return slots

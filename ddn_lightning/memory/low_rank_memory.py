@@ -16,7 +16,7 @@ from ddn_lightning.memory.distribution_matching import (
     random_network,
 )
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import Memory, MemoryHost, field_lengths
+from ddn_lightning.memory.memory import Memory, MemoryOwner, field_lengths
 from ddn_lightning.samples import Samples
 
 MEAN, DEVIATION = 127.5, 64.0  # grey levels that standardise pixels, roughly, for any data
@@ -80,6 +80,10 @@ class LowRankMemory(Memory):
         self.matching_batch_size = matching_batch_size
         self.clear()
 
+    def check(self, num_classes: int, image_shape: Sequence[int]) -> None:
+        """Refuse a memory that is too small for all classes."""
+        self.images_per_class(image_shape, num_classes)
+
     def clear(self) -> None:
         """Remove all images and reset the step count."""
         self.task, self.steps_taken = -1, 0
@@ -123,7 +127,7 @@ class LowRankMemory(Memory):
             )
         return number
 
-    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
+    def add(self, samples: Samples, method: MemoryOwner | None = None) -> Tensor:
         """Make room for new classes and take matching steps. Returns no slots, since stored images are only updated."""
         assert samples.tasks is not None
         labels = samples.labels.cpu()

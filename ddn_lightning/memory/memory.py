@@ -1,7 +1,7 @@
 """The base class of memories."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -9,12 +9,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.construction import Constructed
-from ddn_lightning.errors import check_positive
+from ddn_lightning.checkpoint import checks
+from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, Constructed, changed_arguments
+from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.samples import Samples
 
+MADE = "made"  # the class and arguments of a saved memory
+BY_THE_METHOD = ("buffer_size", "seed")  # arguments that the method sets anew
+OF_ANY_MEMORY = ("constructor_arguments", "generator", "is_taken", *BY_THE_METHOD)  # attributes
 
-class MemoryHost(Protocol):
+
+class MemoryOwner(Protocol):
     """What a memory may use of its method."""
 
     num_classes: int
@@ -39,6 +44,7 @@ class Memory(Constructed, ABC):
 
     learning_rates: Mapping[str, float] = MappingProxyType({})  # by option, for memories that learn images
     loss: Tensor | None = None  # on the last added batch, for memories that learn images
+    is_taken = False  # by a method: two would share the samples
 
     def __init__(self, buffer_size: int | None = None, seed: int = 0) -> None:
         if buffer_size is not None:
@@ -52,6 +58,14 @@ class Memory(Constructed, ABC):
         self.buffer_size, self.seed = buffer_size, seed
         vars(self).pop("generator", None)
         self.clear()
+
+    def check(self, num_classes: int, image_shape: Sequence[int]) -> None:
+        """Refuse data that the memory cannot hold, right before training.
+
+        Args:
+            num_classes: Number of classes of the whole sequence.
+            image_shape: Channels, height and width.
+        """
 
     @abstractmethod
     def clear(self) -> None:
@@ -81,12 +95,12 @@ class Memory(Constructed, ABC):
         """The samples in these slots, with their slots."""
 
     @abstractmethod
-    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
+    def add(self, samples: Samples, method: MemoryOwner | None = None) -> Tensor:
         """Offer a batch, of which the memory stores all, some or no samples.
 
         Args:
             samples: The batch over all ranks, not augmented.
-            host: The method right after its step on the batch, for memories that select by its network.
+            method: The method right after its step on the batch, for memories that select by its network.
 
         Returns:
             The slots with new samples, on the host.
@@ -124,3 +138,24 @@ class Memory(Constructed, ABC):
 def field_lengths(contents: Mapping[str, Any]) -> list[int]:
     """The length of each saved field; -1 for one that is not a tensor of samples."""
     return [len(field) if isinstance(field, Tensor) and field.dim() else -1 for field in contents.values()]
+
+
+def check_made(memory: Memory, state: Mapping[str, Any]) -> None:
+    """Refuse the state of a memory of another class, or of one that chose its samples by other arguments.
+
+    Args:
+        memory: The memory to restore.
+        state: The saved state, with its class and arguments; version 0.1 did not save them, and had two classes.
+    """
+    if MADE not in state and "slots" in state:
+        return
+    before: dict[str, Any] = {CLASS_PATH: "LowRankMemory" if "rank" in state else "ReservoirBuffer", INIT_ARGS: {}}
+    made = checks.mapping("memory/made", state.get(MADE, before), (CLASS_PATH, INIT_ARGS))
+    saved, own = str(made[CLASS_PATH]).rpartition(".")[2], type(memory).__name__
+    if saved != own:
+        raise ConfigurationError(f"the checkpoint's memory is a {saved}, got a {own}")
+    arguments = checks.mapping("memory/made/init_args", made[INIT_ARGS])
+    changed = changed_arguments({**made, INIT_ARGS: arguments}, memory)
+    changed = [one for one in changed if one.partition("=")[0] not in BY_THE_METHOD]
+    if changed and not memory.learning_rates:  # memories that learn images may go on with other learning rates
+        raise ConfigurationError(f"the checkpoint's memory is a {own} with other arguments, got {', '.join(changed)}")

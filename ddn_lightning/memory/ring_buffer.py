@@ -1,12 +1,15 @@
 """Ring buffer: the newest samples of each class, equally many of each."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.memory.exemplar_set import rank_in_class
-from ddn_lightning.memory.memory import MemoryHost
+from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
+from ddn_lightning.notes import note
 from ddn_lightning.samples import Samples
 
 
@@ -20,21 +23,36 @@ class RingBuffer(SlotBuffer):
     """
 
     def __init__(self, buffer_size: int | None = None, seed: int = 0, num_classes: int | None = None) -> None:
+        if num_classes is not None:
+            check_positive(num_classes=num_classes)
         self.num_classes = num_classes
         super().__init__(buffer_size, seed)
 
     def clear(self) -> None:
         """Remove all samples and counts."""
         super().clear()
-        self.policy = {"offered": torch.zeros(self.buffer_size, dtype=torch.long)}  # at most one class per slot
+        self.offered = torch.zeros(self.buffer_size, dtype=torch.long)  # by class: at most one per slot
 
-    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
+    def check(self, num_classes: int, image_shape: Sequence[int]) -> None:
+        """Refuse fewer slots than classes, and note slots that stay empty."""
+        rings = self.num_classes or num_classes
+        if rings < num_classes:
+            raise ConfigurationError(
+                f"num_classes of RingBuffer must be at least the method's {num_classes}, got {rings}"
+            )
+        if unused := self.buffer_size - rings * self._ring_size(rings):
+            note(f"RingBuffer leaves {unused} of {self.buffer_size} slots empty: {rings} classes get equally many")
+
+    def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
         """The slot of the oldest sample of the same class."""
-        num_classes = self.num_classes if host is None or self.num_classes else host.num_classes
-        if not num_classes or (room := self.buffer_size // num_classes) < 1:
-            classes = "an unknown number of" if num_classes is None else num_classes
+        size = self._ring_size(self.num_classes if method is None or self.num_classes else method.num_classes)
+        labels = samples.labels.cpu()
+        turn = self.offered[labels] + rank_in_class(labels)
+        self.offered += labels.bincount(minlength=len(self.offered))
+        return labels * size + turn % size
+
+    def _ring_size(self, rings: int | None) -> int:
+        if not rings or rings > self.buffer_size:
+            classes = "an unknown number of" if rings is None else rings
             raise ConfigurationError(f"buffer_size must give each of {classes} classes a slot, got {self.buffer_size}")
-        labels, offered = samples.labels.cpu(), self.policy["offered"]
-        turn = offered[labels] + rank_in_class(labels)
-        offered += labels.bincount(minlength=len(offered))
-        return labels * room + turn % room
+        return self.buffer_size // rings

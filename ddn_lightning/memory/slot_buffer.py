@@ -1,5 +1,6 @@
 """A memory that stores samples unchanged; subclasses decide which."""
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -8,12 +9,15 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.construction import PLAIN
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.memory.memory import Memory, MemoryHost, field_lengths
+from ddn_lightning.memory.memory import OF_ANY_MEMORY, Memory, MemoryOwner, field_lengths
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # used to select slots on the host
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
+OF_ANY_BUFFER = (*OF_ANY_MEMORY, "seen", "_filled", "_fields")  # attributes that no policy chooses by
 
 
 class SlotBuffer(Memory):
@@ -21,6 +25,9 @@ class SlotBuffer(Memory):
 
     Images are stored as ``uint8``, not augmented, on the device of the first batch. Slots are chosen on the host, so
     that no device is synchronised and all ranks choose alike.
+
+    A subclass may choose by attributes of its own: numbers, strings, host tensors, and lists or dictionaries of these.
+    They are saved with the samples, so that a resumed run chooses alike. :meth:`clear` sets their initial values.
 
     Args:
         buffer_size: Number of slots; by default the method's ``buffer_size``.
@@ -32,16 +39,19 @@ class SlotBuffer(Memory):
         self.clear()
 
     @abstractmethod
-    def choose(self, samples: Samples, host: MemoryHost | None) -> Tensor:
-        """The slot of each sample of a batch, on the host; -1 to skip a sample.
+    def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
+        """The slot of each sample of a batch, as integers on the host; -1 to skip a sample.
 
         If several samples go to one slot, the last is stored.
+
+        Args:
+            samples: The batch over all ranks, not augmented; its images and labels are on the device.
+            method: The method right after its step on the batch; ``None`` outside a fit.
         """
 
     def clear(self) -> None:
         """Remove all samples."""
         self.seen = 0
-        self.policy: dict[str, Tensor] = {}  # state of the subclass, on the host; saved with the samples
         self._filled = torch.empty(0, dtype=torch.long)
         self._fields: dict[str, Tensor] = {}
 
@@ -64,13 +74,15 @@ class SlotBuffer(Memory):
         found = {name: field[slots if name in HOST_FIELDS else on_device] for name, field in self._fields.items()}
         return Samples(found["images"], found["labels"], found.get("logits"), found.get("tasks"), slots)
 
-    def add(self, samples: Samples, host: MemoryHost | None = None) -> Tensor:
+    def add(self, samples: Samples, method: MemoryOwner | None = None) -> Tensor:
         """Offer the samples of a batch in their order.
 
         Returns:
             The slots with new samples, ascending and on the host.
         """
-        slots = self.choose(samples, host)
+        slots = self._checked_slots(self.choose(samples, method), len(samples))
+        if not self.seen:
+            self._check_policy()
         self.seen += len(samples)
         rows = (slots >= 0).nonzero().squeeze(1)
         slots, order = slots[rows].sort(stable=True)
@@ -101,43 +113,77 @@ class SlotBuffer(Memory):
     def state_dict(self) -> dict[str, Any]:
         """The full state for an exact resume; loads with ``weights_only=True``."""
         contents = {name: field[moved(self.slots, field.device)].cpu() for name, field in self._fields.items()}
-        state = {"buffer_size": self.buffer_size, "seen": self.seen, "generator": self.generator.get_state()}
-        own = {"slots": self.slots.clone(), "policy": {name: value.clone() for name, value in self.policy.items()}}
-        return {**state, "contents": contents, **(own if self.policy else {})}
+        return {
+            "buffer_size": self.buffer_size,
+            "seen": self.seen,
+            "generator": self.generator.get_state(),
+            "contents": contents,
+            "slots": self.slots.clone(),
+            "policy": copy.deepcopy(self._policy()),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a memory of the same size and class."""
-        own = ("slots", "policy") if self.policy else ()
-        checks.mapping("memory", state, ("buffer_size", "seen", "generator", "contents", *own))
+        checks.mapping("memory", state, ("buffer_size", "seen", "generator", "contents", "slots", "policy"))
         if state["buffer_size"] != self.buffer_size:
             raise ConfigurationError(
                 f"buffer_size is {self.buffer_size}, but the checkpoint's memory has {state['buffer_size']} slots"
             )
         seen = checks.integer("memory/seen", state["seen"])
         contents = checks.mapping("memory/contents", state["contents"], ("images", "labels") if seen else ())
-        filled = torch.arange(min(seen, self.buffer_size))
-        if self.policy:
-            filled = checks.tensor("memory/slots", state["slots"], torch.int64, (None,), 0, self.buffer_size - 1)
-            if len(torch.unique(filled)) != len(filled):
-                checks.refuse("memory/slots", "each slot once", filled.tolist())
+        filled = checks.tensor("memory/slots", state["slots"], torch.int64, (None,), 0, self.buffer_size - 1)
+        if not torch.equal(filled, torch.unique(filled)):
+            checks.refuse("memory/slots", "each slot once, ascending", filled.tolist())
         lengths = field_lengths(contents)
         if any(number != len(filled) for number in lengths or [0]):
             raise ConfigurationError(f"the checkpoint's memory holds {lengths} of the {seen} samples it has seen")
         generator = checks.generator_state("memory/generator", state["generator"])
-        policy = self._checked_policy(state.get("policy", {}))
+        policy = self._checked_policy(state["policy"])
         self.clear()
-        self.seen, self.policy, self._filled = seen, policy, filled
+        vars(self).update(policy)
+        self.seen, self._filled = seen, filled
         self.generator.set_state(generator.get_state())
         for name, content in contents.items():
             self._fields[name] = content.new_zeros((self.buffer_size, *content.shape[1:]))
             self._fields[name][filled] = content
 
-    def _checked_policy(self, saved: dict[str, Any]) -> dict[str, Tensor]:
-        checks.mapping("memory/policy", saved, tuple(self.policy))
-        return {
-            name: checks.tensor(f"memory/policy/{name}", saved[name], own.dtype, own.shape).clone()
-            for name, own in self.policy.items()
-        }
+    def _checked_slots(self, slots: object, number: int) -> Tensor:
+        """What :meth:`choose` returned, if it is a slot, or -1, for each sample."""
+        expected = f"{type(self).__name__}.choose must return {number} integers from -1 to {self.buffer_size - 1}"
+        if not isinstance(slots, Tensor) or slots.shape != (number,) or slots.dtype not in INTEGERS:
+            raise ConfigurationError(f"{expected}, one for each sample, got {checks.described(slots)}")
+        if slots.device.type != "cpu":
+            raise ConfigurationError(f"{expected} on the host, got them on {slots.device}")
+        if (is_wrong := (slots < -1) | (slots >= self.buffer_size)).any():
+            raise ConfigurationError(f"{expected}, got {slots[is_wrong][0]}")
+        return slots.long()
+
+    def _policy(self) -> dict[str, Any]:
+        """The attributes of the subclass that a checkpoint can hold."""
+        return {name: value for name, value in vars(self).items() if name not in OF_ANY_BUFFER and _is_saved(value)}
+
+    def _check_policy(self) -> None:
+        """Refuse attributes that would be lost in a checkpoint; functions and arguments are there anyway."""
+        known = [id(argument) for argument in self.constructor_arguments.values()]  # type: ignore[attr-defined]
+        for name in vars(self).keys() - self._policy().keys() - set(OF_ANY_BUFFER):
+            value = getattr(self, name)
+            if not callable(value) and id(value) not in known:
+                raise ConfigurationError(
+                    f"{type(self).__name__}.{name} must be something that a checkpoint can hold: a number, a string, a "
+                    f"tensor, or a list or dictionary of these, got a {type(value).__name__}"
+                )
+
+    def _checked_policy(self, saved: object) -> dict[str, Any]:
+        """The saved attributes, if those that are tensors fit, and are finite where they begin so."""
+        own = self._policy()
+        found = checks.mapping("memory/policy", saved, own)
+        for name, value in found.items():
+            part, initial = f"memory/policy/{name}", own.get(name)
+            if name in OF_ANY_BUFFER or not _is_saved(value):
+                checks.refuse(part, "an attribute of the memory", value)
+            if isinstance(initial, Tensor) and initial.isfinite().all():
+                checks.tensor(part, value, initial.dtype, [None] * initial.dim())
+        return copy.deepcopy(found)
 
     def _write(self, slots: Tensor, rows: Tensor, samples: Samples) -> None:
         fields = {name: getattr(samples, name) for name in ("images", "labels", "logits", "tasks")}
@@ -163,3 +209,10 @@ class SlotBuffer(Memory):
     @property
     def _device(self) -> torch.device:
         return self._fields["labels"].device
+
+
+def _is_saved(value: object) -> bool:
+    """Whether a checkpoint that loads with ``weights_only=True`` can hold a value."""
+    if isinstance(value, dict):
+        return all(isinstance(key, PLAIN) and _is_saved(one) for key, one in value.items())
+    return all(map(_is_saved, value)) if isinstance(value, list | tuple) else isinstance(value, (*PLAIN, Tensor))

@@ -55,7 +55,7 @@ class MixedDraw(ER):
         """ER's loss, with incoming samples in the BatchNorm statistics of the replayed batch."""
         (replayed,) = memory
         logits = self.logits_of(current)
-        mixed = concatenate([replayed, current[: self.incoming]])
+        mixed = concatenate([replayed, current.subset(slice(self.incoming))])
         memory_logits = self.logits_of(mixed)[: len(replayed)]
         return ReplayLoss(cross_entropy(logits, current), logits, cross_entropy(memory_logits, replayed), memory_logits)
 

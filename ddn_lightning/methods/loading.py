@@ -11,7 +11,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, Constructed, find_class, make
 from ddn_lightning.errors import ConfigurationError
 
-CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"
+CHECKPOINT_KEY, MODEL, TRANSFORM, MEMORY = "ddn_lightning", "model", "transform", "memory"
 LAST = ("checkpoints", "last.ckpt")
 FOR_TRAINING = ("optimizer", "lr_scheduler")  # functions, which a checkpoint cannot hold; a fit needs them anew
 Method = TypeVar("Method", bound=Constructed)
@@ -31,7 +31,12 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     file = find_checkpoint(path)
     try:
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except pickle.UnpicklingError as error:  # torch advises to execute the code in it
+        raise ConfigurationError(
+            f"{file} must be a checkpoint of a method, and cannot be read: it is none, or holds other things than "
+            "tensors and plain values"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigurationError(f"{file} must be a checkpoint of a method, and cannot be read: {reason}") from error
     return checks.mapping("contents", checkpoint)
@@ -53,8 +58,14 @@ def arguments_of(checkpoint: dict[str, Any], given: Sequence[str] = ()) -> dict[
     arguments = checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))[INIT_ARGS]
     described = {**checks.mapping("arguments", arguments), TRANSFORM: record.get(TRANSFORM)}
     needed = {name: value for name, value in described.items() if name not in (*given, *FOR_TRAINING)}
-    made = {name: make(value, Constructed, name) for name, value in needed.items() if isinstance(value, dict)}
-    return {**needed, **made}
+    made: dict[str, Any] = {}
+    for name, value in needed.items():
+        try:
+            made[name] = make(value, Constructed, name) if isinstance(value, dict) else value
+        except ConfigurationError:
+            if name != MEMORY:  # which only training needs: a resumed fit refuses another
+                raise
+    return made
 
 
 def class_of(checkpoint: dict[str, Any], base: type[Method]) -> type[Method]:
@@ -65,4 +76,5 @@ def class_of(checkpoint: dict[str, Any], base: type[Method]) -> type[Method]:
             "ER.load_from_checkpoint(path, backbone=..., distiller=..., transform=...)"
         )
     model = checks.mapping("model", checkpoint[CHECKPOINT_KEY][MODEL], (CLASS_PATH,))
-    return find_class(model[CLASS_PATH], base, "method")
+    name = str(model[CLASS_PATH]).rpartition(".")[2]
+    return find_class(model[CLASS_PATH], base, "method", f"use its class: {name}.load_from_checkpoint(path)")

@@ -31,14 +31,9 @@ class LoDM(ER):
     )
 
     memory: LowRankMemory
+    memory_class = LowRankMemory
 
     def __init__(self, *args: Any, memory: LowRankMemory | None = None, **kwargs: Any) -> None:
         super().__init__(*args, memory=LowRankMemory() if memory is None else memory, **kwargs)
         if isinstance(self.distiller, LearnedLabels):
             raise ConfigurationError("LoDM cannot take LearnedLabels, which learns a label for each stored image")
-
-    def setup(self, stage: str) -> None:
-        """Refuse a memory that is too small for all classes."""
-        super().setup(stage)
-        if stage == "fit":
-            self.memory.images_per_class(self.sequence.test_set.images.shape, self.num_classes)

@@ -42,6 +42,7 @@ class PixelDistillation(ER):
     """
 
     memory: SlotBuffer
+    memory_class = SlotBuffer
 
     def __init__(self, *args: Any, distillation_steps: int = 50, distillation_lr: float = 0.01, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -6,13 +6,15 @@ from abc import ABC
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
 
+from ddn_lightning.construction import full_signature
 from ddn_lightning.data.data_record import DataRecord
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Learner
 from ddn_lightning.methods.exported_model import ExportedModel
 from ddn_lightning.methods.loading import arguments_of, class_of, find_checkpoint, has_model, read_checkpoint
@@ -20,6 +22,8 @@ from ddn_lightning.methods.model_file import write_model
 from ddn_lightning.methods.prediction import Images, Predictions, raw_images
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
+
+LONGEST_REASON = 200  # characters of torch's message
 
 
 class PortableLearner(Learner, ABC):
@@ -42,6 +46,7 @@ class PortableLearner(Learner, ABC):
             >>> method.predict("photos/").names  # doctest: +SKIP
             ['cat', 'ship']
         """
+        check_positive(batch_size=batch_size)
         raw, files = raw_images(images, self._trained_shape("predict"))
         with evaluating(self):
             found = [self.probabilities(part) for part in torch.split(raw, batch_size) if len(part)]
@@ -123,9 +128,16 @@ class PortableLearner(Learner, ABC):
         if not has_model(checkpoint):
             path = find_checkpoint(checkpoint_path)
             return super().load_from_checkpoint(path, map_location, hparams_file, strict, weights_only, **kwargs)
+        if unknown := sorted(kwargs.keys() - full_signature(maker).parameters.keys()):
+            raise ConfigurationError(f"{maker.__name__} has no argument {', '.join(unknown)}")
         method = maker(**{**arguments_of(checkpoint, given=tuple(kwargs)), **kwargs})
         method.on_load_checkpoint(checkpoint)
-        method.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
+        try:
+            method.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
+        except RuntimeError as error:
+            reason = shorten(str(error).partition("\n")[2], LONGEST_REASON)
+            parts = f"{type(method).__name__} with {type(method.backbone).__name__}"
+            raise ConfigurationError(f"the checkpoint's weights do not fit {parts}: {reason}") from error
         return cast(Self, method if map_location is None else method.to(map_location))
 
 

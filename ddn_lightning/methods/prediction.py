@@ -1,6 +1,6 @@
 """Predictions of a trained method for images from anywhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,11 @@ def raw_images(images: Images, image_shape: Sequence[int]) -> tuple[Tensor, tupl
         return _checked(images if images.dim() == 4 else images[None], image_shape), ()
     if isinstance(images, Image.Image):
         return _from_pil(images, image_shape)[None], ()
+    if not isinstance(images, Iterable) or hasattr(images, "__array__"):  # numpy's
+        raise ConfigurationError(
+            "images must be a uint8 tensor, a PIL image, a file, a folder, or a list of these, got "
+            f"{type(images).__name__}"
+        )
     parts = [raw_images(one, image_shape) for one in images]
     if not parts:
         return torch.empty(0, *image_shape, dtype=torch.uint8), ()

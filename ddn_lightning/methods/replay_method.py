@@ -28,9 +28,10 @@ from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_resumable, check_trainer
 from ddn_lightning.methods.feature_cache import serve_features
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
-from ddn_lightning.methods.start_checks import check_start
+from ddn_lightning.methods.start_checks import check_part, check_start
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
+from ddn_lightning.notes import note
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
@@ -74,6 +75,7 @@ class ReplayMethod(OptimizedLearner, ABC):
     memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
     stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
+    memory_class: ClassVar[type] = Memory  # that the method needs
     distiller: LabelDistiller | None
 
     def __init__(
@@ -92,20 +94,34 @@ class ReplayMethod(OptimizedLearner, ABC):
         self.save_hyperparameters(ignore=["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler"])
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
+        check_part(f"memory of {type(self).__name__}", memory, self.memory_class)
+        check_part("distiller", distiller, LabelDistiller)
+        if not self.memory_draws and (distiller is not None or memory is not None or old_memory_weight):
+            given = "a memory" if memory is not None else f"old_memory_weight = {old_memory_weight}"
+            given = given if distiller is None else "a distiller"
+            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
-        self.buffer_size = self.memory.buffer_size or buffer_size
+        self.buffer_size = self._size_of_memory(buffer_size)
         self.memory.reset(self.buffer_size, seed=0)
         if self.memory.learning_rates:
             check_holds_images(backbone, type(self.memory).__name__)
         self.distiller = distiller
         self.old_memory_weight = old_memory_weight
         self.replay_steps = replay_steps
-        if not self.memory_draws and (distiller is not None or old_memory_weight):
-            given = "a distiller" if distiller is not None else f"old_memory_weight = {old_memory_weight}"
-            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
         if distiller is not None:
             distiller.build(num_classes, self.buffer_size)
+            distiller.is_taken = True
+        self.memory.is_taken = True
+
+    def _size_of_memory(self, buffer_size: int) -> int:
+        """The size that the memory was given, if any, which is then recorded as the method's."""
+        size = self.memory.buffer_size or buffer_size
+        if vars(self)["constructor_arguments"].get("buffer_size", size) != size:
+            note(f"the memory has {size} slots, its own buffer_size, not the {buffer_size} of the method")
+            vars(self)["constructor_arguments"]["buffer_size"] = size
+        self.hparams["buffer_size"] = size
+        return size
 
     @property
     def hparams_initial(self) -> AttributeDict:
@@ -116,7 +132,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         data = getattr(self.trainer, "datamodule", None) if has_trainer(self) else None
         flat = {name.removeprefix("method."): value for name, value in named("method", self).items()}
         flat |= named("data", data) if isinstance(data, TaskSequence) else {}
-        return AttributeDict({**flat, "seed": self.streams.seed})
+        return AttributeDict({**flat, "buffer_size": self.buffer_size, "seed": self.streams.seed})
 
     @property
     def stored_samples(self) -> Memory | ExemplarSet | None:

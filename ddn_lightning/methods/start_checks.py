@@ -1,10 +1,11 @@
-"""Checks at the start of a fit for errors that would otherwise occur in the middle of it."""
+"""Checks of a new method and at the start of a fit, for errors that would otherwise occur in the middle of it."""
 
 import copy
 
 import torch
 from torch import Tensor
 
+from ddn_lightning.construction import Constructed
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
 from ddn_lightning.memory.memory import Memory
@@ -12,13 +13,32 @@ from ddn_lightning.memory.memory import Memory
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
 
 
+def check_part(name: str, part: object, kind: type) -> None:
+    """Refuse a memory or distiller that is none, or that another method has, with which it would share its state.
+
+    Args:
+        name: What it is, for messages.
+        part: What was given for it, if anything.
+        kind: The class that it must have.
+    """
+    if part is None:
+        return
+    if not isinstance(part, kind):
+        given = f"a {type(part).__name__}" if isinstance(part, Constructed) else repr(part)
+        raise ConfigurationError(f"{name} must be an object of class {kind.__name__}, got {given}")
+    if getattr(part, "is_taken", False):
+        raise ConfigurationError(f"{name} must be a new one, got the {type(part).__name__} of another method")
+
+
 def check_start(method: Learner) -> None:
-    """Refuse a memory that does not fit on the device, and a batch of one image that BatchNorm cannot normalise.
+    """Refuse a memory without room for the data or on the device, and one image that BatchNorm cannot normalise.
 
     Looks at the batches of the first epoch only; later ones may depend on exemplars.
     """
     if isinstance(memory := method.stored_samples, Memory):
-        _check_room(memory.buffer_size, method.stored_form.images, method.device)
+        form = method.stored_form.images
+        memory.check(method.num_classes, form.shape[1:])
+        _check_room(memory.buffer_size, form, method.device)
     if _smallest_share(method) <= 1:
         _check_single_image(method)
 

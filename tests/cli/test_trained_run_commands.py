@@ -86,6 +86,19 @@ def test_predict_writes_a_class_and_a_probability_for_each_file(
     assert len(rows_of(capsys.readouterr().out)) == 1
 
 
+def test_predict_notes_only_what_it_skips(trained: Path, run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(trained / "images/test/a", "photos/inner/deeper")
+    shutil.copytree(trained / "images/test/b", "photos", dirs_exist_ok=True)
+    Path("photos/inner/notes.txt").touch()
+    number = len(list(Path("photos").rglob("*.png")))
+    capsys.readouterr()
+    assert main(["predict", run, "photos"]) == 0
+    printed = capsys.readouterr()
+    assert len(rows_of(printed.out)) == number
+    (line,) = [line for line in printed.err.splitlines() if "skipped" in line]
+    assert "note: skipped 1 file beside the images, such as photos/inner/notes.txt: an image's name ends in" in line
+
+
 def test_test_on_a_folder_agrees_with_the_results_of_the_run(
     trained: Path, run: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

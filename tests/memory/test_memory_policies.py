@@ -117,9 +117,67 @@ def test_a_saved_memory_of_another_class_is_refused() -> None:
     reservoir, balanced = ReservoirBuffer(9), ClassBalancedReservoir(9)
     for buffer in (reservoir, balanced):
         buffer.add(stream([[0, 1, 2]])[0])
-    with pytest.raises(ConfigurationError, match="slots"):
+    with pytest.raises(ConfigurationError, match="memory/policy must have an entry 'keys'"):
         ClassBalancedReservoir(9).load_state_dict(reservoir.state_dict())
-    saved = balanced.state_dict()
-    saved["policy"] = {"offered": torch.zeros(9, dtype=torch.long)}
-    with pytest.raises(ConfigurationError, match="memory/policy"):
-        ClassBalancedReservoir(9).load_state_dict(saved)
+    for keys in (torch.zeros(9), torch.full((9,), torch.nan, dtype=torch.float64), 3, print):
+        with pytest.raises(ConfigurationError, match="memory/policy/keys must be"):
+            ClassBalancedReservoir(9).load_state_dict({**balanced.state_dict(), "policy": {"keys": keys}})
+    for slots in ([0, 0, 2], [2, 1, 0], [7, 8, 9]):
+        with pytest.raises(ConfigurationError, match="memory/slots must be"):
+            ClassBalancedReservoir(9).load_state_dict({**balanced.state_dict(), "slots": torch.tensor(slots)})
+
+
+class Choosing(SlotBuffer):
+    """Returns what a test gives it."""
+
+    def __init__(self, chosen: object) -> None:
+        super().__init__(buffer_size=9)
+        self.chosen = chosen
+
+    def choose(self, samples: Samples, method: object) -> torch.Tensor:
+        return self.chosen  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        (torch.arange(2), r"int64 of shape \(2,\)"),
+        (torch.tensor([True, False, True]), r"bool of shape \(3,\)"),
+        (torch.rand(3), r"float32 of shape \(3,\)"),
+        ([0, 1, 2], "a list of 3"),
+        (torch.tensor([0, 9, 1]), "9"),
+        (torch.tensor([0, -2, 1]), "-2"),
+        (torch.arange(3, device="meta"), "them on meta"),
+    ],
+)
+def test_slots_that_do_not_exist_are_refused_in_one_line(chosen: object, found: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Choosing.choose must return 3 integers from -1 to 8.* got {found}$"):
+        Choosing(chosen).add(stream([[0, 1, 2]])[0])
+
+
+def test_slots_may_be_integers_of_any_size() -> None:
+    buffer = Choosing(torch.tensor([4, -1, 2], dtype=torch.int32))
+    assert buffer.add(stream([[0, 1, 2]])[0]).tolist() == buffer.slots.tolist() == [2, 4]
+
+
+def test_an_attribute_that_a_checkpoint_would_lose_is_refused_with_the_first_batch() -> None:
+    class Queue(ReservoirBuffer):
+        def clear(self) -> None:
+            super().clear()
+            self.newest: deque[int] = deque()
+            self.score = max  # a function is no state
+
+    with pytest.raises(ConfigurationError, match="Queue.newest must be something that a checkpoint can hold.* deque"):
+        Queue(9).add(stream([[0, 1, 2]])[0])
+
+
+def test_a_memory_of_version_0_1_is_restored() -> None:
+    saved = ReservoirBuffer(9, seed=4)
+    saved.add(stream([[0, 1, 2]])[0])
+    of_0_1 = {name: value for name, value in saved.state_dict().items() if name not in ("slots", "policy")}
+    restored = ReservoirBuffer(9)
+    restored.load_state_dict(of_0_1)
+    for buffer in (saved, restored):
+        buffer.add(stream([[0] * 5, [1] * 9])[1])
+    assert held(restored) == held(saved)
+    assert torch.equal(restored.slots, saved.slots)

@@ -1,5 +1,6 @@
 """Two ranks with half a batch each equal one rank with the whole batch."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from every_method import COMBINATIONS, SaveAlways, SlowEnding, build
 from tiny import Fit, MakeTrainer, TinySequence, small_net
 from torch import Tensor, nn
 
-from ddn_lightning import ER, LabelDistiller, ReplayMethod, Samples
+from ddn_lightning import ER, LabelDistiller, ReplayLoss, ReplayMethod, Samples, cross_entropy
 from ddn_lightning.distributed import gather_shares
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -37,6 +38,22 @@ def test_several_ranks_equal_one(
         return fit(lambda: build(method_class, distiller_class, small_net()).double(), sequence, **arguments)
 
     assert_equal(trained(), trained(devices=ranks, strategy="ddp_fork"))
+
+
+class EvenLabels(ER):
+    """Rehearses a part of each draw, of another size on each rank."""
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        even = memory[0].subset(memory[0].labels % 2 == 0)
+        return replace(self.current_loss(current), rehearsal=cross_entropy(self.logits_of(even), even))
+
+
+def test_a_part_of_a_draw_weighs_the_same_on_any_number_of_ranks(fit: Fit) -> None:
+    def trained(**arguments: object) -> ReplayMethod:
+        sequence = TinySequence(batch_size=5, drop_last=False)
+        return fit(lambda: build(EvenLabels, None, small_net(), replay_batch_size=9).double(), sequence, **arguments)
+
+    assert_equal(trained(), trained(devices=2, strategy="ddp_fork"))
 
 
 def assert_equal(one: ReplayMethod, several: ReplayMethod) -> None:

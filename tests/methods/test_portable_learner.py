@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from every_method import COMBINATIONS, build
@@ -12,7 +13,17 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ddn_lightning
-from ddn_lightning import ER, ConfigurationError, DataDistillNet, LabelDistiller, ReplayMethod, SmallNet
+from ddn_lightning import (
+    ER,
+    ConfigurationError,
+    DataDistillNet,
+    LabelDistiller,
+    LearnedLabels,
+    ReplayMethod,
+    ResNet18,
+    RingBuffer,
+    SmallNet,
+)
 
 Fit = Callable[..., ReplayMethod]
 
@@ -90,11 +101,44 @@ def test_any_loader_of_images_works_with_the_trainer(trained: ReplayMethod, tmp_
         ),
         (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), r"got uint8 of shape \(2, 3, 8, 8\)"),
         ("nowhere.png", "cannot decode the image nowhere.png"),
+        (np.zeros((2, 1, 8, 8), dtype=np.uint8), "a list of these, got ndarray$"),
+        (5, "a list of these, got int$"),
+        ([5], "a list of these, got int$"),
     ],
 )
 def test_images_that_do_not_fit_are_named(trained: ReplayMethod, images: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         trained.predict(images)
+
+
+def test_a_batch_without_images_is_refused(trained: ReplayMethod) -> None:
+    with pytest.raises(ConfigurationError, match="batch_size must be positive, got 0"):
+        trained.predict([], batch_size=0)
+
+
+def test_arguments_that_do_not_fit_the_checkpoint_are_named(trained: ReplayMethod, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="^ER has no argument foo, width$"):
+        ddn_lightning.load(tmp_path / "trained.ckpt", width=1, foo=1, lr=0.1)
+    with pytest.raises(ConfigurationError, match=r"^the checkpoint's weights do not fit ER with ResNet18: .{20,200}$"):
+        ddn_lightning.load(tmp_path / "trained.ckpt", backbone=ResNet18(in_channels=1, width=4))
+
+
+def test_a_method_or_memory_of_a_script_is_no_obstacle(fit: Fit, tmp_path: Path) -> None:
+    class Mine(ER):
+        pass
+
+    class Ring(RingBuffer):
+        pass
+
+    images, _ = NamedSequence().load(train=False)
+    saved(fit, tmp_path, lambda: Mine(small_net(), num_classes=6))
+    with pytest.raises(ConfigurationError, match=r"or use its class: Mine.load_from_checkpoint\(path\)$"):
+        ddn_lightning.load(tmp_path / "trained.ckpt")
+    assert Mine.load_from_checkpoint(tmp_path / "trained.ckpt").predict(images)
+    distiller = {"buffer_size": 30, "distiller": LearnedLabels()}  # with parameters for each slot
+    method = saved(fit, tmp_path, lambda: ER(small_net(), num_classes=6, memory=Ring(12), **distiller))
+    loaded = ddn_lightning.load(tmp_path / "trained.ckpt")
+    assert torch.equal(loaded.predict(images).probabilities, method.predict(images).probabilities)
 
 
 def test_an_untrained_method_cannot_predict() -> None:
@@ -149,6 +193,9 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "text.ckpt").write_text("hello")
     with pytest.raises(ConfigurationError, match="must be a checkpoint of a method, and cannot be read"):
         ddn_lightning.load(tmp_path / "text.ckpt")
+    torch.save({"network": small_net()}, tmp_path / "objects.ckpt")
+    with pytest.raises(ConfigurationError, match="cannot be read: it is none, or holds other things than tensors and"):
+        ddn_lightning.load(tmp_path / "objects.ckpt")
     with pytest.raises(ConfigurationError, match=r"path must be a run folder with checkpoints/last.ckpt"):
         ddn_lightning.load(tmp_path)
 

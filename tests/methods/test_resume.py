@@ -2,15 +2,17 @@
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from every_method import COMBINATIONS, SaveAlways, SlowEnding, build
-from tiny import Fit, TinySequence
+from own_buffers import Backwards, EvenClasses, EverySecond
+from tiny import Fit, TinySequence, small_net
 
-from ddn_lightning import ER, CurveLogger, DataDistillNet, LabelDistiller, ReplayMethod
+from ddn_lightning import ER, CurveLogger, DataDistillNet, LabelDistiller, Memory, ReplayMethod, RingBuffer
 
 
 def outcome(method: ReplayMethod) -> dict[str, Any]:
@@ -108,3 +110,16 @@ def test_an_interrupted_end_of_task_runs_once(fit: Fit, tmp_path: Path) -> None:
     resumed = fit(lambda: build(SlowEnding), sequence(), ckpt_path=tmp_path / "step10.ckpt")  # the second task's last
     assert resumed.endings[:3].tolist() == [1, 1, 1]
     assert_equal(outcome(resumed), expected)
+
+
+@pytest.mark.parametrize("make_memory", [RingBuffer, Backwards, EverySecond, EvenClasses])
+def test_a_memory_whose_slots_fill_in_any_order_resumes(
+    fit: Fit, make_memory: Callable[[], Memory], tmp_path: Path
+) -> None:
+    def trained(**arguments: Any) -> ReplayMethod:
+        data = TinySequence(batch_size=6, class_order_seed=1)
+        return fit(lambda: ER(small_net(), num_classes=6, buffer_size=30, memory=make_memory()), data, **arguments)
+
+    whole = trained(enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
+    for stop in (1, 5):  # with empty slots before filled ones
+        assert_equal(outcome(trained(ckpt_path=tmp_path / f"step{stop}.ckpt", seed=9)), outcome(whole))

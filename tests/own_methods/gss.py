@@ -17,12 +17,12 @@ class GSSBuffer(SlotBuffer):
 
     def clear(self) -> None:
         super().clear()
-        self.policy = {"scores": torch.zeros(self.buffer_size, dtype=torch.float64)}
+        self.scores = torch.zeros(self.buffer_size, dtype=torch.float64)
 
-    def choose(self, samples: Samples, host: Any) -> Tensor:
-        scores = self.policy["scores"]
+    def choose(self, samples: Samples, method: Any) -> Tensor:
+        scores = self.scores
         others = self[self.draw(10)] if len(self) else samples
-        new, old = (self._directions(part, host) for part in (samples, others))
+        new, old = (self._directions(part, method) for part in (samples, others))
         cosines = ((new[0] @ old[0].T) * (new[1] @ old[1].T)).amax(dim=1)
         own = (1 + cosines).nan_to_num(0).clamp_min(0).double().cpu()
         slots = torch.arange(len(self), len(self) + len(samples))
@@ -34,9 +34,9 @@ class GSSBuffer(SlotBuffer):
         return slots
 
     @torch.no_grad()
-    def _directions(self, samples: Samples, host: Any) -> tuple[Tensor, Tensor]:
-        features = host.backbone(host.normalised(samples.images))
-        errors = host.head(features).softmax(dim=1) - functional.one_hot(samples.labels, host.num_classes)
+    def _directions(self, samples: Samples, method: Any) -> tuple[Tensor, Tensor]:
+        features = method.backbone(method.normalised(samples.images))
+        errors = method.head(features).softmax(dim=1) - functional.one_hot(samples.labels, method.num_classes)
         return functional.normalize(features), functional.normalize(errors)
 
 
