@@ -156,16 +156,6 @@ def test_a_class_that_cannot_be_imported_is_named(fit: Fit, tmp_path: Path) -> N
     assert ddn_lightning.load(tmp_path / "trained.ckpt", backbone=small_net()).predict(NamedSequence().load(True)[0])
 
 
-def test_a_method_that_cannot_be_imported_is_loaded_by_its_class(fit: Fit, tmp_path: Path) -> None:
-    class Local(ER):
-        pass
-
-    saved(fit, tmp_path, lambda: Local(small_net(), num_classes=6))
-    with pytest.raises(ConfigurationError, match=r"or use its class, Local.load_from_checkpoint\(path\)$"):
-        ddn_lightning.load(tmp_path / "trained.ckpt")
-    assert Local.load_from_checkpoint(tmp_path / "trained.ckpt").tasks_finished == 3
-
-
 def test_a_network_from_elsewhere_is_asked_for(fit: Fit, tmp_path: Path) -> None:
     def elsewhere() -> nn.Module:
         network = nn.Sequential(nn.Flatten(), nn.Linear(64, 8))
