@@ -102,10 +102,10 @@ class ReplayMethod(OptimizedLearner, ABC):
             raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
-        self.buffer_size = self._size_of_memory(buffer_size)
-        self.memory.reset(self.buffer_size, seed=0)
         if self.memory.learning_rates:
             check_holds_images(backbone, type(self.memory).__name__)
+        self.buffer_size = self._size_of_memory(buffer_size)
+        self.memory.reset(self.buffer_size, seed=0)
         self.distiller = distiller
         self.old_memory_weight = old_memory_weight
         self.replay_steps = replay_steps
