@@ -17,8 +17,9 @@ from trials import offline_wandb, wandb_config
 
 import ddn_lightning
 from ddn_lightning import DERPlusPlus, TaskSequence
+from ddn_lightning.methods.model_file import onnx_session
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 timm = pytest.importorskip("timm")
 pytest.importorskip("wandb")
 
@@ -89,6 +90,6 @@ def test_it_trains_logs_saves_predicts_and_exports(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.glob("wandb/offline-run-*"))
 
     loaded.export(tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnx_session(tmp_path / "model.onnx")
     (probabilities,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
     assert torch.equal(torch.from_numpy(probabilities).argmax(dim=1), found)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,13 +89,20 @@ def _write_onnx(graph: ExportedProgram, path: Path, metadata: Mapping[str, str])
 
 
 def _read_onnx(path: Path) -> Callable[[Tensor], Tensor]:
-    import onnxruntime  # here: an extra
-
     try:
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        session = onnx_session(path)
     except Exception as error:  # its own types have no common base
         raise ConfigurationError(f"onnxruntime cannot run this method, try a .pt2: {first_line(error)}") from error
     return lambda images: torch.from_numpy(session.run([OUTPUT], {INPUT: images.numpy()})[0])
+
+
+def onnx_session(path: Path) -> Any:
+    """A session of onnxruntime without threads, for which a forked process that deletes it would wait forever."""
+    import onnxruntime  # here: an extra
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def _write_pt2(graph: ExportedProgram, path: Path, metadata: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import numpy
-import onnxruntime
 import pytest
 import torch
 from PIL import Image
@@ -16,6 +15,7 @@ import ddn_lightning
 from ddn_lightning.cli import main
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.methods import model_file
+from ddn_lightning.methods.model_file import onnx_session
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 OPTIONS = """--model.backbone SmallNet --model.backbone.in_channels 3 --model.backbone.width 4 --model.buffer_size 8
@@ -171,7 +171,7 @@ def test_export_writes_a_file_and_says_how_well_it_agrees(run: str, capfd: pytes
     assert printed.out.startswith("model.onnx: uint8 images (batch, 3, 8, 8) to probabilities of 4 classes; largest ")
     assert float(printed.out.split()[-1]) <= 1e-5
     assert printed.err == ""  # torch's exporter talks, and the user need not hear it
-    session = onnxruntime.InferenceSession("model.onnx")
+    session = onnx_session(Path("model.onnx"))
     assert json.loads(session.get_modelmeta().custom_metadata_map["class_names"]) == list("abcd")
     assert [path.name for path in Path().iterdir()] == ["model.onnx"]
 

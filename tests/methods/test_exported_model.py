@@ -2,11 +2,11 @@
 
 import importlib.util
 import json
+import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import pytest
 import torch
 from every_method import COMBINATIONS, build
@@ -18,6 +18,7 @@ from ddn_lightning import CLSER, ER, ConfigurationError, DataDistillNet, LabelDi
 from ddn_lightning.callbacks import Forgetting
 from ddn_lightning.errors import SavingError
 from ddn_lightning.methods import model_file
+from ddn_lightning.methods.model_file import onnx_session
 
 METADATA = ("class_names", "image_shape", "method", "ddn_lightning")
 QUICK = ("ER", "BiC", "ICaRL")  # an ONNX export takes more than a second
@@ -36,7 +37,7 @@ def random_images(size: int) -> Tensor:
 
 
 def onnx_probabilities(path: Path, images: Tensor) -> Tensor:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = onnx_session(path)
     return torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
@@ -56,7 +57,7 @@ def test_an_onnx_file_of_every_method_predicts_the_same(
         expected = method.predict(images).probabilities
         assert expected.std(dim=1).max() > 1e-3  # they tell classes apart
         torch.testing.assert_close(onnx_probabilities(tmp_path / "model.onnx", images), expected, rtol=0, atol=1e-5)
-    found = onnxruntime.InferenceSession(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map
+    found = onnx_session(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map
     assert json.loads(found["class_names"]) == list(NamedSequence.class_names)
     assert json.loads(found["image_shape"]) == [1, 8, 8]
     assert (found["method"], found["ddn_lightning"]) == (method_class.__name__, version("ddn-lightning"))
@@ -158,3 +159,13 @@ def test_a_missing_package_is_named(trained: ReplayMethod, monkeypatch: pytest.M
     ):
         trained.export("model.onnx")
     assert trained.export("model.pt2") <= 1e-5
+
+
+def test_an_export_leaves_no_threads_that_a_forked_process_would_wait_for(
+    trained: ReplayMethod, tmp_path: Path
+) -> None:
+    trained.export(tmp_path / "model.onnx")
+    threads = len(os.listdir("/proc/self/task"))
+    session = onnx_session(tmp_path / "model.onnx")
+    session.run(None, {"images": random_images(3).numpy()})
+    assert len(os.listdir("/proc/self/task")) == threads
