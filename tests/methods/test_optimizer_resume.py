@@ -142,7 +142,7 @@ CHANGES: dict[str, tuple[Given, Given, str]] = {
 }
 
 
-@pytest.mark.parametrize("steps", [3, 6])
+@pytest.mark.parametrize("steps", [6, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("before", "now", "said"), CHANGES.values(), ids=CHANGES.keys())
 def test_what_is_given_at_a_resume_runs_and_is_noted(
     fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str], before: Given, now: Given, said: str, steps: int
