@@ -272,7 +272,7 @@ def test_the_optimizer_given_at_a_resume_runs_and_is_recorded(capsys: pytest.Cap
     adamw = ["--name=mine", "--model.optimizer=AdamW"]
     assert fit(*adamw, "--model.optimizer.lr=0.001", "--trainer.max_steps=3") == 0
     assert fit(*adamw, "--model.optimizer.lr=0.00001", "--trainer.max_steps=6", "--ckpt_path=last") == 0
-    assert "optimizer.lr=1e-05 (was 0.001)" in capsys.readouterr().err
+    assert "model.optimizer.lr is 1e-05 from now on, as given (0.001 in the checkpoint)" in capsys.readouterr().err
     (state,) = torch.load("runs/mine/checkpoints/last.ckpt", weights_only=True)["optimizer_states"]
     assert state["param_groups"][0]["lr"] == 1e-5
     recorded = yaml.safe_load(Path("runs/mine/config.yaml").read_text())["model"]["init_args"]["optimizer"]
