@@ -145,17 +145,18 @@ def described(value: object) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
-def check_samples(part: str, held: Samples, data: Samples, task_classes: Tensor, has_logits: bool = False) -> None:
-    """Raise unless stored samples, ``held``, fit a sequence with these data and classes (tasks, classes per task)."""
-    size, num_classes = len(held), task_classes.numel()
+def check_samples(
+    part: str, held: Samples, image_shape: Sequence[int], is_class_of_task: Tensor, has_logits: bool = False
+) -> None:
+    """Raise unless stored samples, ``held``, fit a sequence with these images and classes (tasks, num_classes)."""
+    size, (num_tasks, num_classes) = len(held), is_class_of_task.shape
     labels = tensor(f"{part}/labels", held.labels, torch.int64, (size,), 0, num_classes - 1).cpu()
-    tensor(f"{part}/images", held.images, data.images.dtype, (size, *data.images.shape[1:]))
-    tasks = tensor(f"{part}/tasks", held.tasks, torch.int64, (size,), 0, len(task_classes) - 1).cpu()
-    expected = torch.empty(num_classes, dtype=torch.long)
-    expected[task_classes] = torch.arange(len(task_classes))[:, None]
-    if (is_wrong := expected[labels] != tasks).any():
+    tensor(f"{part}/images", held.images, torch.uint8, (size, *image_shape))
+    tasks = tensor(f"{part}/tasks", held.tasks, torch.int64, (size,), 0, num_tasks - 1).cpu()
+    if (is_wrong := ~is_class_of_task[tasks, labels]).any():
         label, task = int(labels[is_wrong][0]), int(tasks[is_wrong][0])
-        refuse(f"{part}/tasks", f"{int(expected[label])} for class {label}", task)
+        expected = ", ".join(map(str, is_class_of_task[:, label].nonzero().flatten().tolist()))
+        refuse(f"{part}/tasks", f"{expected} for class {label}", task)
     if has_logits:
         tensor(f"{part}/logits", held.logits, None, (size, num_classes))
     elif held.logits is not None:

@@ -24,14 +24,14 @@ def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]
     return images, _checked_labels(call, labels, len(images), num_classes)
 
 
-def check_tasks(labels: Tensor, train: bool, task_classes: Tensor) -> None:
-    """Refuse a task without images; ``task_classes`` is (num_tasks, classes per task)."""
-    per_task = labels.bincount(minlength=task_classes.numel())[task_classes].sum(dim=1)
+def check_tasks(labels: Tensor, train: bool, is_class_of_task: Tensor) -> None:
+    """Refuse a task without images; ``is_class_of_task`` is (num_tasks, num_classes)."""
+    per_task = (is_class_of_task * labels.bincount(minlength=is_class_of_task.shape[1])).sum(dim=1)
     for task, number in enumerate(per_task.tolist()):
         if number == 0:
             raise ConfigurationError(
                 f"load(train={train}) must return images of every task, but has none of task {task + 1}, which is "
-                f"classes {task_classes[task].tolist()}"
+                f"classes {is_class_of_task[task].nonzero().flatten().tolist()}"
             )
 
 

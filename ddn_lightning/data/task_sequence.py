@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
+from ddn_lightning.data.class_order import NamedOrder, class_matrix, classes_per_task, ordered_classes
+from ddn_lightning.data.configure_trainer import configure_trainer
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
 from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.image_transform import ImageTransform
@@ -19,8 +21,6 @@ from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples, SelectedSamples
 
-LIGHTNINGS_MAX_EPOCHS = 1000  # the Trainer's default, indistinguishable from a user's own 1000
-
 
 class TaskSequence(LightningDataModule, ABC):
     """A classification dataset, split by class into tasks that are learned in sequence within a single ``fit``.
@@ -30,7 +30,7 @@ class TaskSequence(LightningDataModule, ABC):
     class attributes below.
 
     Args:
-        num_tasks: Number of tasks; must divide the number of classes.
+        num_tasks: Number of tasks; must divide the number of classes. ``task_sizes`` overrides it.
         epochs_per_task: Epochs of each task; 1 is the online setting.
         batch_size: Incoming samples per step, over all devices.
         eval_batch_size: Samples per evaluation step, over all devices.
@@ -38,6 +38,9 @@ class TaskSequence(LightningDataModule, ABC):
         drop_last: Drop a task's smaller last batch; ``None`` drops it in the online setting only, where it would come
             just before the evaluation.
         evaluate_every_n_epochs: Epochs between two evaluations; ``None`` evaluates at task ends only.
+        task_sizes: Number of classes of each task, if they differ, such as ``[50, 10, 10, 10, 10, 10]``.
+        class_order: The classes in the order in which they come, or ``pycil-1993``, the order that PyCIL and many
+            papers use.
 
     Example:
         >>> class Stripes(TaskSequence):
@@ -69,25 +72,21 @@ class TaskSequence(LightningDataModule, ABC):
         class_order_seed: int | None = None,
         drop_last: bool | None = None,
         evaluate_every_n_epochs: int | None = None,
+        task_sizes: list[int] | None = None,
+        class_order: list[int] | NamedOrder | None = None,
     ) -> None:
         super().__init__()
         check_positive(
-            num_tasks=num_tasks,
             epochs_per_task=epochs_per_task,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
             evaluate_every_n_epochs=1 if evaluate_every_n_epochs is None else evaluate_every_n_epochs,
         )
-        if self.num_classes % num_tasks:
-            raise ConfigurationError(
-                f"num_tasks must divide the {self.num_classes} classes of {type(self).__name__}, got {num_tasks}"
-            )
         if epochs_per_task % (evaluate_every_n_epochs or epochs_per_task):
             raise ConfigurationError(
                 f"evaluate_every_n_epochs must divide epochs_per_task = {epochs_per_task}, so that an evaluation falls "
                 f"on each task's end, got {evaluate_every_n_epochs}"
             )
-        self.num_tasks = num_tasks
         self.epochs_per_task = epochs_per_task
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
@@ -96,10 +95,10 @@ class TaskSequence(LightningDataModule, ABC):
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
         self._facts: dict[bool, SplitFacts] = {}  # by whether it is the training split
 
-        class_order = torch.arange(self.num_classes)
-        if class_order_seed is not None:
-            class_order = torch.randperm(self.num_classes, generator=torch.Generator().manual_seed(class_order_seed))
-        self.task_classes = class_order.view(num_tasks, -1)  # (num_tasks, classes per task)
+        self.task_sizes = classes_per_task(self.num_classes, num_tasks, task_sizes, type(self).__name__)
+        self.num_tasks = len(self.task_sizes)
+        self.class_order = ordered_classes(self.num_classes, class_order, class_order_seed)
+        self.is_class_of_task = class_matrix(self.class_order, self.task_sizes)  # (num_tasks, num_classes)
         self._shuffle_seed = 0
 
     @staticmethod
@@ -122,6 +121,13 @@ class TaskSequence(LightningDataModule, ABC):
 
         return SplitDataset(train, test, num_tasks, **kwargs)
 
+    @property
+    def task_classes(self) -> Tensor | tuple[Tensor, ...]:
+        """The classes of each task: a row for each, or a tensor for each if tasks differ in size."""
+        if len(set(self.task_sizes)) == 1:
+            return self.class_order.view(self.num_tasks, -1)  # (num_tasks, classes per task)
+        return torch.split(self.class_order, self.task_sizes)
+
     @abstractmethod
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         """The training or test split: ``uint8`` images (number, channels, height, width) and labels."""
@@ -129,6 +135,11 @@ class TaskSequence(LightningDataModule, ABC):
     def label_names(self) -> Sequence[str] | None:
         """The class names in label order, if the data has any."""
         return getattr(self, "class_names", None)
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of the images."""
+        return tuple(self.test_set[:1].images.shape[1:])
 
     @property
     def clock(self) -> TaskClock:
@@ -149,7 +160,7 @@ class TaskSequence(LightningDataModule, ABC):
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
         if self.trainer is not None and stage == "fit":
-            self._configure(self.trainer)
+            configure_trainer(self.trainer, self.num_tasks, self.epochs_per_task, self.evaluate_every_n_epochs)
         if not hasattr(self, "test_set"):
             self.test_set = self._split(train=False)
         if stage == "fit" and not hasattr(self, "train_set"):
@@ -215,7 +226,7 @@ class TaskSequence(LightningDataModule, ABC):
             "name": self.name,
             "data": self.data_record().as_plain(),
             "shuffle_seed": self._shuffle_seed,
-            "task_classes": self.task_classes.tolist(),
+            "task_classes": [classes.tolist() for classes in self.task_classes],
             "epochs_per_task": self.epochs_per_task,
             "batch_size": self.batch_size,
             "drop_last": self.drop_last,
@@ -249,7 +260,7 @@ class TaskSequence(LightningDataModule, ABC):
 
     def _split(self, train: bool) -> Samples:
         images, labels = checked(self.load(train), train, self.num_classes, self.mean)
-        check_tasks(labels, train, self.task_classes)
+        check_tasks(labels, train, self.is_class_of_task)
         facts, others = SplitFacts.of(images, labels, self.num_classes), self._facts.get(not train)
         if others is not None and others.image_shape != facts.image_shape:
             shapes = (facts.image_shape, others.image_shape)[:: 1 if train else -1]
@@ -258,29 +269,4 @@ class TaskSequence(LightningDataModule, ABC):
                 f"and {shapes[1]}"
             )
         self._facts[train] = facts
-        tasks = torch.empty(self.num_classes, dtype=torch.long)
-        tasks[self.task_classes] = torch.arange(self.num_tasks)[:, None]
-        return Samples(images, labels, tasks=tasks[labels])
-
-    def _configure(self, trainer: Trainer) -> None:
-        if trainer.fit_loop.epoch_progress.total.ready:
-            raise ConfigurationError(
-                "this Trainer has already run a fit, and a second one would train nothing: make a new Trainer (one fit "
-                "trains the whole task sequence)"
-            )
-        if trainer.val_check_interval != 1.0:
-            raise ConfigurationError(
-                f"val_check_interval must be left at 1.0, got {trainer.val_check_interval}: use "
-                "evaluate_every_n_epochs to measure accuracy within tasks"
-            )
-        epochs = self.num_tasks * self.epochs_per_task
-        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            if trainer.max_epochs not in (None, -1, LIGHTNINGS_MAX_EPOCHS, epochs):
-                raise ConfigurationError(
-                    f"max_epochs must be {epochs} = {self.num_tasks} tasks x {self.epochs_per_task} epochs_per_task, "
-                    f"or left out, got {trainer.max_epochs}"
-                )
-            trainer.fit_loop.max_epochs = epochs
-            trainer.check_val_every_n_epoch = self.evaluate_every_n_epochs
-        # any other number may give a resumed run the data of another epoch's task
-        trainer.reload_dataloaders_every_n_epochs = 1  # type: ignore[attr-defined]
+        return Samples(images, labels, tasks=self.is_class_of_task.int().argmax(dim=0)[labels])

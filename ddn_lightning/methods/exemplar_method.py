@@ -71,12 +71,12 @@ class ExemplarMethod(ReplayMethod):
         saved = ExemplarSet(self.buffer_size)
         saved.set_extra_state(checkpoint["state_dict"].get("exemplars._extra_state"))
         if len(saved) and has_trainer(self):
-            check_samples("exemplars", saved.samples, self.sequence.test_set, self.sequence.task_classes)
+            check_samples("exemplars", saved.samples, self.sequence.image_shape, self.sequence.is_class_of_task)
 
     def begin_task(self) -> None:
         """Set the old classes."""
         self.is_old_class = self.is_seen_class.clone()
-        self.is_old_class[self.sequence.task_classes[self.task]] = False
+        self.is_old_class[self.sequence.is_class_of_task[self.task]] = False
 
     def end_task(self) -> None:
         """Choose exemplars and keep the network."""

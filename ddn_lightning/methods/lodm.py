@@ -41,4 +41,4 @@ class LoDM(ER):
         """Refuse a memory that is too small for all classes."""
         super().setup(stage)
         if stage == "fit":
-            self.memory.images_per_class(self.sequence.test_set.images.shape, self.num_classes)
+            self.memory.images_per_class(self.sequence.image_shape, self.num_classes)

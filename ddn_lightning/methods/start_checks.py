@@ -19,7 +19,7 @@ def check_start(method: Learner) -> None:
     Looks at the batches of the first epoch only; later ones may depend on exemplars.
     """
     if isinstance(memory := method.stored_samples, Memory):
-        _check_room(memory.buffer_size, method.sequence.test_set.images.shape[1:], method.device)
+        _check_room(memory.buffer_size, method.sequence.image_shape, method.device)
     if _smallest_share(method) <= 1:
         _check_single_image(method)
 
@@ -55,7 +55,7 @@ def _smallest_share(method: Learner) -> int:
 
 
 def _check_single_image(method: Learner) -> None:
-    shape = tuple(method.sequence.test_set.images.shape[1:])
+    shape = method.sequence.image_shape
     backbone = copy.deepcopy(method.backbone)  # the forward pass updates running statistics
     try:
         with torch.no_grad(), torch.random.fork_rng():

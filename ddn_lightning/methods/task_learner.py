@@ -233,7 +233,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     def _run_task_begin(self, task: int) -> None:
         self.task = task
-        self.is_seen_class[self.sequence.task_classes[task]] = True
+        self.is_seen_class[self.sequence.is_class_of_task[task]] = True
         self.begin_task()
 
     def _run_task_end(self) -> None:
@@ -263,7 +263,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
             raise ConfigurationError(
                 f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, got {self.num_classes}"
             )
-        shape = tuple(sequence.test_set.images.shape[1:])
+        shape = sequence.image_shape
         like = next(self.backbone.parameters(), torch.empty(0))
         try:
             with evaluating(self.backbone):

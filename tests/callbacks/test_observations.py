@@ -94,7 +94,7 @@ def test_exemplars_are_observed_like_any_memory(fit: Fit) -> None:
 
 def test_without_memory_there_are_only_predictions(fit: Fit) -> None:
     _, observed = watched(fit, lambda: build(Finetune))
-    assert observed.tensors().keys() == {"task_classes", "confusion", "probability"}
+    assert observed.tensors().keys() == {"is_class_of_task", "confusion", "probability"}
 
 
 @pytest.mark.parametrize("distiller", [RandomLabels, DataDistillNet])

@@ -82,7 +82,7 @@ def _predictions(run: str, observed: Observed, names: Sequence[str] | None) -> I
             f"Normalised confusion matrix: on average {100 * recall:.1f} % of a class are recognised.",
         )
     if observed.probability is not None:
-        last_task = float(observed.probability.nanmean(dim=0)[observed.task_classes[-1]].sum())
+        last_task = float(observed.probability.nanmean(dim=0)[observed.is_class_of_task[-1]].sum())
         yield Picture(
             "probability",
             "Mean predicted probabilities of each true class",
@@ -93,12 +93,12 @@ def _predictions(run: str, observed: Observed, names: Sequence[str] | None) -> I
 
 def _memory(observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
     if observed.composition is not None:
-        counts = [int(observed.composition[-1, classes].clamp_min(0).sum()) for classes in observed.task_classes]
+        counts = [int(observed.composition[-1, classes].clamp_min(0).sum()) for classes in observed.is_class_of_task]
         listed = ", ".join(f"task {task + 1} {number}" for task, number in enumerate(counts))
         yield Picture(
             "memory",
             "What the memory holds",
-            composition_figure(observed.composition, observed.task_classes),
+            composition_figure(observed.composition, observed.is_class_of_task),
             f"Samples of each task in memory at the end: {listed}.",
         )
     if observed.sample_images is not None and observed.sample_labels is not None:
