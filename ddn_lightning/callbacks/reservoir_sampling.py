@@ -55,7 +55,7 @@ class ReservoirSampling(Callback):
         memory.load_state_dict(state_dict)
         if len(memory):
             held = memory[torch.arange(len(memory))]
-            check_samples("memory", held, sequence.image_shape, sequence.is_class_of_task, self.method.stores_logits)
+            check_samples("memory", held, sequence.image_shape, sequence.may_come, self.method.stores_logits)
 
     def on_load_checkpoint(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]

@@ -16,6 +16,7 @@ from ddn_lightning.samples import Samples
 
 LARGEST = 2**63 - 1  # of int64
 LARGEST_SEED = 2**64 - 1
+MOST_TASKS = 10**5
 LONGEST_SHOWN = 60
 
 

@@ -25,6 +25,7 @@ CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and bas
     "backbone": (networks, networks.Backbone),
     "distiller": (distill, distill.LabelDistiller),
     "memory": (memory, memory.Memory),
+    "stream": (data, data.Stream),
 }
 NOISE = (
     r"Does not validate against any of the Union subtypes",

@@ -42,42 +42,43 @@ def ordered_classes(num_classes: int, order: Sequence[int] | NamedOrder | None, 
     return torch.tensor(list(order))
 
 
-def classes_per_task(num_classes: int, num_tasks: int, sizes: Sequence[int] | None, data: str) -> list[int]:
-    """Number of classes of each task: the given ones, or equally many.
-
-    Args:
-        num_classes: Number of classes.
-        num_tasks: Number of tasks, if no sizes are given.
-        sizes: Number of classes of each task.
-        data: Name of the data, for messages.
-
-    >>> classes_per_task(10, 5, None, "digits"), classes_per_task(10, 5, [6, 2, 2], "digits")
-    ([2, 2, 2, 2, 2], [6, 2, 2])
-    """
-    if sizes is None:
-        check_positive(num_tasks=num_tasks)
-        if num_classes % num_tasks:
-            raise ConfigurationError(
-                f"num_tasks must divide the {num_classes} classes of {data}, got {num_tasks}: give task_sizes for "
-                "tasks of different sizes"
-            )
-        return [num_classes // num_tasks] * num_tasks
-    if not sizes or min(sizes) < 1 or sum(sizes) != num_classes:
-        raise ConfigurationError(
-            f"task_sizes must be positive and sum to the {num_classes} classes of {data}, got {list(sizes)} "
-            f"(sum {sum(sizes)})"
-        )
-    return list(sizes)
-
-
-def class_matrix(order: Tensor, sizes: Sequence[int]) -> Tensor:
+def class_matrix(order: Tensor, tasks: int | Sequence[int], is_by_domain: bool, data: str) -> Tensor:
     """Whether each class is one of each task's (tasks, classes).
 
-    >>> class_matrix(torch.tensor([2, 0, 1]), [1, 2])
+    Args:
+        order: All classes in the order in which they come.
+        tasks: Number of tasks of equal size, or the number of classes of each task.
+        is_by_domain: Whether every task has all classes.
+        data: Name of the data, for messages.
+
+    >>> class_matrix(torch.tensor([2, 0, 1]), [1, 2], False, "digits")
     tensor([[False, False,  True],
             [ True,  True, False]])
     """
-    tasks = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    if isinstance(tasks, int):
+        check_positive(num_tasks=tasks)
+    elif is_by_domain:
+        raise ConfigurationError(f"task_sizes must be left out where every task has all classes, got {list(tasks)}")
+    if is_by_domain and isinstance(tasks, int):
+        return torch.ones(tasks, len(order), dtype=torch.bool)
+    sizes = _sizes(len(order), tasks, data)
     is_class_of_task = torch.zeros(len(sizes), len(order), dtype=torch.bool)
-    is_class_of_task[tasks, order] = True
+    is_class_of_task[torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)), order] = True
     return is_class_of_task
+
+
+def _sizes(num_classes: int, tasks: int | Sequence[int], data: str) -> list[int]:
+    """Number of classes of each task."""
+    if isinstance(tasks, int):
+        if num_classes % tasks:
+            raise ConfigurationError(
+                f"num_tasks must divide the {num_classes} classes of {data}, got {tasks}: give task_sizes for tasks of "
+                "different sizes"
+            )
+        return [num_classes // tasks] * tasks
+    if not tasks or min(tasks) < 1 or sum(tasks) != num_classes:
+        raise ConfigurationError(
+            f"task_sizes must be positive and sum to the {num_classes} classes of {data}, got {list(tasks)} (sum "
+            f"{sum(tasks)})"
+        )
+    return list(tasks)

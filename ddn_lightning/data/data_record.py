@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note
 
 IMAGES_AT_ONCE = 4096  # made contiguous at a time, for the checksum
 MOST_NAMES = 6  # class names listed in a message
@@ -71,6 +72,18 @@ class DataRecord:
                 names = given.class_names or tuple(map(str, range(len(here.images_per_class))))
                 return f"the {split} images must be those of {whose}, but {_other_images(there, here, names)}"
         return None
+
+
+def check_same_data(saved: Mapping[str, Any] | None, given: DataRecord, is_fit: bool) -> None:
+    """Refuse data that differ from those of a checkpoint."""
+    if saved is None:
+        note("this checkpoint of version 0.1 does not record its data, so the data is not checked")
+        return
+    difference = DataRecord.from_plain(saved).difference(given, "the checkpoint")
+    if difference is not None:
+        is_statistics = not is_fit and difference.startswith("the train ")
+        hint = "; to evaluate anyway, set data.mean and data.std to those of its results.json"
+        raise ConfigurationError(f"{difference}{hint if is_statistics else ''}")
 
 
 def _other_names(there: Sequence[str], here: Sequence[str], whose: str) -> str:

@@ -24,9 +24,19 @@ def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]
     return images, _checked_labels(call, labels, len(images), num_classes)
 
 
-def check_tasks(labels: Tensor, train: bool, is_class_of_task: Tensor) -> None:
+def check_one_size(shape: tuple[int, ...], of_other_split: tuple[int, ...], train: bool) -> None:
+    """Refuse training and test images of different sizes."""
+    if shape != of_other_split:
+        shapes = (shape, of_other_split)[:: 1 if train else -1]
+        raise ConfigurationError(
+            f"load must return training and test images of one size, got (channels, height, width) = {shapes[0]} "
+            f"and {shapes[1]}"
+        )
+
+
+def check_tasks(tasks: Tensor, train: bool, is_class_of_task: Tensor) -> None:
     """Refuse a task without images; ``is_class_of_task`` is (num_tasks, num_classes)."""
-    per_task = (is_class_of_task * labels.bincount(minlength=is_class_of_task.shape[1])).sum(dim=1)
+    per_task = tasks.bincount(minlength=len(is_class_of_task))
     for task, number in enumerate(per_task.tolist()):
         if number == 0:
             raise ConfigurationError(

@@ -9,6 +9,7 @@ from torch import Tensor
 from ddn_lightning.data.image_reader import ImageReader, InMemory
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.image_tree import tree_classes, tree_images
+from ddn_lightning.data.planned_samples import PlannedSamples
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 
@@ -79,7 +80,8 @@ class SplitImageFolder(TaskSequence):
         super().setup(stage)
         if not self._is_measured:
             training = self.train_set if hasattr(self, "train_set") else self._split(train=True)
-            mean, std = channel_statistics(training.images)
+            images = training.source if isinstance(training, PlannedSamples) else training.images
+            mean, std = channel_statistics(images)
             self.mean = self._given_mean or mean
             self.std = self._given_std or std
             self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)

@@ -2,22 +2,26 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
-from ddn_lightning.data.class_order import NamedOrder, class_matrix, classes_per_task, ordered_classes
+from ddn_lightning.data.class_order import NamedOrder, class_matrix, ordered_classes
 from ddn_lightning.data.configure_trainer import configure_trainer
-from ddn_lightning.data.data_record import DataRecord, SplitFacts
+from ddn_lightning.data.data_record import DataRecord, SplitFacts, check_same_data
 from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.image_transform import ImageTransform
-from ddn_lightning.data.loaded import check_tasks, checked
+from ddn_lightning.data.loaded import check_one_size, check_tasks, checked
+from ddn_lightning.data.plan import Plan
+from ddn_lightning.data.planned_samples import PlannedSamples
+from ddn_lightning.data.streams.stream import Stream
+from ddn_lightning.data.streams.streams import NO_STREAM, Streams
 from ddn_lightning.data.task_clock import TaskClock
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples, SelectedSamples
 
@@ -41,6 +45,9 @@ class TaskSequence(LightningDataModule, ABC):
         task_sizes: Number of classes of each task, if they differ, such as ``[50, 10, 10, 10, 10, 10]``.
         class_order: The classes in the order in which they come, or ``pycil-1993``, the order that PyCIL and many
             papers use.
+        stream: Which sample comes when: a :class:`Stream` or several, applied in their order; ``None`` for disjoint
+            tasks with all samples.
+        stream_seed: Seed of the streams. It is not the run's: runs with different seeds learn the same stream.
 
     Example:
         >>> class Stripes(TaskSequence):
@@ -59,9 +66,12 @@ class TaskSequence(LightningDataModule, ABC):
     padding: int = 4
     flip: bool = True
     num_classes: int
+    has_domains: bool = False  # whether load_tasks gives the domain of each image
 
     train_set: Samples
     test_set: Samples
+    train_plan: Plan | None = None  # which training sample comes when
+    is_class_of_task: Tensor  # (num_tasks, num_classes)
 
     def __init__(
         self,
@@ -74,6 +84,8 @@ class TaskSequence(LightningDataModule, ABC):
         evaluate_every_n_epochs: int | None = None,
         task_sizes: list[int] | None = None,
         class_order: list[int] | NamedOrder | None = None,
+        stream: Stream | list[Stream] | None = None,
+        stream_seed: int = 0,
     ) -> None:
         super().__init__()
         check_positive(
@@ -95,10 +107,11 @@ class TaskSequence(LightningDataModule, ABC):
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
         self._facts: dict[bool, SplitFacts] = {}  # by whether it is the training split
 
-        self.task_sizes = classes_per_task(self.num_classes, num_tasks, task_sizes, type(self).__name__)
-        self.num_tasks = len(self.task_sizes)
+        self.stream = Streams(stream, stream_seed, self.has_domains)
         self.class_order = ordered_classes(self.num_classes, class_order, class_order_seed)
-        self.is_class_of_task = class_matrix(self.class_order, self.task_sizes)  # (num_tasks, num_classes)
+        tasks = num_tasks if task_sizes is None else task_sizes
+        self.is_class_of_task = class_matrix(self.class_order, tasks, self.stream.is_by_domain, type(self).__name__)
+        self.num_tasks = len(self.is_class_of_task)
         self._shuffle_seed = 0
 
     @staticmethod
@@ -124,13 +137,23 @@ class TaskSequence(LightningDataModule, ABC):
     @property
     def task_classes(self) -> Tensor | tuple[Tensor, ...]:
         """The classes of each task: a row for each, or a tensor for each if tasks differ in size."""
-        if len(set(self.task_sizes)) == 1:
-            return self.class_order.view(self.num_tasks, -1)  # (num_tasks, classes per task)
-        return torch.split(self.class_order, self.task_sizes)
+        rows = tuple(self.class_order[is_class[self.class_order]] for is_class in self.is_class_of_task)
+        return torch.stack(rows) if len({len(row) for row in rows}) == 1 else rows
+
+    @property
+    def may_come(self) -> Tensor:
+        """Whether training shows each label in each task (num_tasks, num_classes), as far as it is known."""
+        if not self.stream:
+            return self.is_class_of_task
+        return torch.ones_like(self.is_class_of_task) if self.train_plan is None else self.train_plan.counts() > 0
 
     @abstractmethod
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         """The training or test split: ``uint8`` images (number, channels, height, width) and labels."""
+
+    def load_tasks(self, train: bool) -> Tensor:
+        """The domain of each image of a split, in the order of :meth:`load`, if the data ``has_domains``."""
+        raise NotImplementedError
 
     def label_names(self) -> Sequence[str] | None:
         """The class names in label order, if the data has any."""
@@ -174,14 +197,19 @@ class TaskSequence(LightningDataModule, ABC):
         clock = self.clock
         choose = getattr(getattr(self.trainer, "lightning_module", None), "samples_of_epoch", None)
         samples = self.training_samples(clock.task) if choose is None else choose(self, clock.epoch)
-        if self.drop_last and len(samples) < self.batch_size:
-            raise ConfigurationError(
-                f"task {clock.task + 1} has {len(samples)} samples, fewer than one batch of batch_size = "
-                f"{self.batch_size}: lower batch_size or set drop_last to false"
-            )
+        self.check_batch(clock.task, len(samples))
         generator = generator_for(self._shuffle_seed, f"order of epoch {clock.epoch}")
-        order = torch.randperm(len(samples), generator=generator)
+        is_ordered = self.train_plan is not None and self.train_plan.is_ordered
+        order = None if is_ordered else torch.randperm(len(samples), generator=generator)
         return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
+
+    def check_batch(self, task: int, number: int) -> None:
+        """Refuse a task with so few samples that its only batch would be dropped."""
+        if self.drop_last and number < self.batch_size:
+            raise ConfigurationError(
+                f"task {task + 1} has {number} samples, fewer than one batch of batch_size = {self.batch_size}: lower "
+                "batch_size or set drop_last to false"
+            )
 
     def val_dataloader(self) -> TaskLoader:
         """The test images of the tasks seen so far; batches contain the task of each image."""
@@ -230,6 +258,7 @@ class TaskSequence(LightningDataModule, ABC):
             "epochs_per_task": self.epochs_per_task,
             "batch_size": self.batch_size,
             "drop_last": self.drop_last,
+            **self.stream.resume_state(self.train_plan),
         }
 
     def resume_from(self, record: dict[str, Any]) -> None:
@@ -241,32 +270,30 @@ class TaskSequence(LightningDataModule, ABC):
         is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
         own = self.resume_state()
         if not is_fit or own["name"] == record["name"]:  # else the error below names the difference
-            self._check_same_data(record, is_fit)
-        names = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last") if is_fit else ("task_classes",)
-        for name in names:
+            check_same_data(record.get("data"), self.data_record(), is_fit)
+        of_fit = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last", *NO_STREAM)
+        record = {**NO_STREAM, **record}  # version 0.1 had no streams
+        for name in of_fit if is_fit else ("task_classes", "domains"):
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
         self._shuffle_seed = record["shuffle_seed"]
 
-    def _check_same_data(self, record: dict[str, Any], is_fit: bool) -> None:
-        if "data" not in record:
-            note("this checkpoint of version 0.1 does not record its data, so the data is not checked")
-            return
-        difference = DataRecord.from_plain(record["data"]).difference(self.data_record(), "the checkpoint")
-        if difference is not None:
-            is_statistics = not is_fit and difference.startswith("the train ")
-            hint = "; to evaluate anyway, set data.mean and data.std to those of its results.json"
-            raise ConfigurationError(f"{difference}{hint if is_statistics else ''}")
-
     def _split(self, train: bool) -> Samples:
         images, labels = checked(self.load(train), train, self.num_classes, self.mean)
-        check_tasks(labels, train, self.is_class_of_task)
         facts, others = SplitFacts.of(images, labels, self.num_classes), self._facts.get(not train)
-        if others is not None and others.image_shape != facts.image_shape:
-            shapes = (facts.image_shape, others.image_shape)[:: 1 if train else -1]
-            raise ConfigurationError(
-                f"load must return training and test images of one size, got (channels, height, width) = {shapes[0]} "
-                f"and {shapes[1]}"
-            )
+        if others is not None:
+            check_one_size(facts.image_shape, others.image_shape, train)
         self._facts[train] = facts
-        return Samples(images, labels, tasks=self.is_class_of_task.int().argmax(dim=0)[labels])
+        plan = self._plan(labels, train)
+        check_tasks(plan.tasks, train, self.is_class_of_task)
+        if train:
+            self.train_plan = plan
+        if not self.stream:
+            return Samples(images, labels, tasks=plan.tasks)
+        return PlannedSamples.of(images, plan, partial(self.stream.change_images, num_tasks=self.num_tasks))
+
+    def _plan(self, labels: Tensor, train: bool) -> Plan:
+        """Which samples of a split come in which task."""
+        tasks = self.load_tasks(train) if self.has_domains else self.is_class_of_task.int().argmax(dim=0)[labels]
+        plan = Plan(torch.arange(len(labels)), labels, tasks, self.is_class_of_task, self.class_order)
+        return self.stream.change(plan, train)

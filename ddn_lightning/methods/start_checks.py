@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
 from ddn_lightning.memory.memory import Memory
@@ -14,14 +15,30 @@ TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for
 
 
 def check_start(method: Learner) -> None:
-    """Refuse a memory that does not fit on the device, and a batch of one image that BatchNorm cannot normalise.
+    """Refuse a stream that the method cannot learn, too large a memory, and a batch too small for BatchNorm.
 
     Looks at the batches of the first epoch only; later ones may depend on exemplars.
     """
+    if (obstacle := obstacle_to(type(method), method.sequence.stream)) is not None:
+        raise ConfigurationError(obstacle)
+    if method.sequence.stream and method.sequence.drop_last:  # a stream may make later tasks smaller
+        for task in range(method.sequence.num_tasks):
+            method.sequence.check_batch(
+                task, len(method.stream(method.sequence, task * method.sequence.epochs_per_task))
+            )
     if isinstance(memory := method.stored_samples, Memory):
         _check_room(memory.buffer_size, method.sequence.image_shape, method.device)
     if _smallest_share(method) <= 1:
         _check_single_image(method)
+
+
+def obstacle_to(method: type[Learner], streams: Streams) -> str | None:
+    """Why a method cannot learn such a stream; ``None`` if it can."""
+    if streams.has_disjoint_classes or not method.needs_disjoint_classes:
+        return None
+    kinds = [type(stream).__name__ for stream in streams if not stream.has_disjoint_classes] or ["data with domains"]
+    reason = method.needs_disjoint_classes
+    return f"{method.__name__} cannot learn {kinds[0]}, where a class comes in several tasks: {reason}"
 
 
 def single_image(batch_size: int) -> str:

@@ -21,7 +21,7 @@ from ddn_lightning.construction import changed_arguments, construction_of, plain
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.distributed import average_batch_norm
+from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
@@ -150,6 +150,8 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         if task != self.task:
             self._run_task_exit()
             self._run_task_begin(task)
+        if not self.sequence.stream.tells_boundaries:
+            self.is_seen_class[gather_shares(batch.labels, batch.total)] = True
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
         """End the task before its evaluation. Checkpoints of this batch have been written already."""
@@ -190,7 +192,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Restore progress."""
-        self.task, self.tasks_finished, self.epochs_evaluated = checked_progress(state, self.num_classes)
+        self.task, self.tasks_finished, self.epochs_evaluated = checked_progress(state)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the method's name, the loops and the random streams."""
@@ -233,7 +235,8 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     def _run_task_begin(self, task: int) -> None:
         self.task = task
-        self.is_seen_class[self.sequence.is_class_of_task[task]] = True
+        if self.sequence.stream.tells_boundaries:
+            self.is_seen_class[self.sequence.is_class_of_task[task]] = True
         self.begin_task()
 
     def _run_task_end(self) -> None:
