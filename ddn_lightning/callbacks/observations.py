@@ -20,8 +20,10 @@ MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass ov
 MOST_SHOWN = 12
 DTYPES = {
     "is_class_of_task": torch.bool,
+    "stream": torch.int64,
     "confusion": torch.int64,
     "composition": torch.int64,
+    "memory_tasks": torch.int64,
     "sample_images": torch.uint8,
     "sample_labels": torch.int64,
 }  # floating point for the others
@@ -46,7 +48,9 @@ class Observations(TaskCallback):
     def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
         """Reset; a checkpoint is restored after this."""
         if stage == "fit":
-            self.observed = Observed(pl_module.sequence.is_class_of_task)
+            plan = pl_module.sequence.train_plan
+            stream = None if plan is None else plan.timeline()
+            self.observed = Observed(pl_module.sequence.is_class_of_task, stream=stream)
 
     def on_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Record the memory."""
@@ -54,6 +58,10 @@ class Observations(TaskCallback):
             return
         labels = method.stored_samples.labels.cpu()
         self._record_row(task, composition=labels.bincount(minlength=method.num_classes))
+        if not method.sequence.stream.has_disjoint_classes:  # else the classes say it
+            tasks = method.stored_samples[method.stored_samples.slots].tasks
+            assert tasks is not None
+            self._record_row(task, memory_tasks=tasks.bincount(minlength=method.sequence.num_tasks))
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
@@ -77,6 +85,7 @@ class Observations(TaskCallback):
             raise ConfigurationError(f"the checkpoint's Observations are damaged: {error}") from error
         if self.observed is not None:
             _check(found, self.observed.is_class_of_task)
+            found = replace(found, stream=self.observed.stream)  # version 0.1 did not note it
         self.observed = found
 
     def _record_soft_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
@@ -107,7 +116,7 @@ def _check(found: Observed, is_class_of_task: Tensor) -> None:
     labels = found.sample_labels
     shapes = expected_shapes(is_class_of_task, None if labels is None else len(labels))
     for name, value in found.tensors().items():
-        least = -1 if name == "composition" else 0
+        least = -1 if name in ("composition", "memory_tasks") else 0
         most = found.num_classes - 1 if name == "sample_labels" else None
         checks.tensor(f"Observations/{name}", value, DTYPES.get(name), shapes[name], least, most, may_be_nan=True)
     if not found.is_class_of_task.equal(is_class_of_task):

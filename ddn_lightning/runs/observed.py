@@ -23,9 +23,11 @@ class Observed:
     """Predictions at the last evaluation and memory of a run; ``None`` for what was not observed."""
 
     is_class_of_task: Tensor  # (tasks, classes)
+    stream: Tensor | None = None  # training samples by label over time (moments, classes), equally many moments a task
     confusion: Tensor | None = None  # test images by true class (rows) and predicted class
     probability: Tensor | None = None  # mean predicted probabilities of each true class (rows)
     composition: Tensor | None = None  # samples in memory after each task (tasks, classes); -1 for unfinished tasks
+    memory_tasks: Tensor | None = None  # the same by their task (tasks, tasks), if a class comes in several tasks
     soft_labels: Tensor | None = None  # mean soft label of each class in memory (tasks, classes, classes), or nan
     label_entropy: Tensor | None = None  # mean entropy of the soft labels in nats (tasks), or nan
     sample_images: Tensor | None = None  # some raw images of the memory (samples, channels, height, width)
@@ -59,9 +61,11 @@ def expected_shapes(is_class_of_task: Tensor, samples: int | None) -> dict[str, 
     tasks, classes = is_class_of_task.shape
     return {
         "is_class_of_task": (tasks, classes),
+        "stream": (None, classes),
         "confusion": (classes, classes),
         "probability": (classes, classes),
         "composition": (tasks, classes),
+        "memory_tasks": (tasks, tasks),
         "soft_labels": (tasks, classes, classes),
         "label_entropy": (tasks,),
         "sample_images": (samples, None, None, None),
@@ -123,6 +127,8 @@ def _check_shapes(observed: Observed) -> None:
     matrix = observed.is_class_of_task
     if matrix.dtype != torch.bool or matrix.dim() != 2 or not matrix.any(dim=1).all() or not len(matrix):
         raise ValueError(f"is_class_of_task must have classes of every task, got {matrix.dtype} {tuple(matrix.shape)}")
+    if observed.stream is not None and (not len(observed.stream) or len(observed.stream) % len(matrix)):
+        raise ValueError(f"stream must have equally many moments a task, got {len(observed.stream)}")
     shapes = expected_shapes(matrix, 0 if (found := observed.sample_labels) is None else found.numel())
     for name, tensor in observed.tensors().items():
         shape, expected = tuple(tensor.shape), shapes[name]
