@@ -4,6 +4,7 @@ from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.split_cifar import SplitCIFAR10, SplitCIFAR100
 from ddn_lightning.data.split_digits import SplitDigits
+from ddn_lightning.data.split_domain_folder import SplitDomainFolder
 from ddn_lightning.data.split_image_folder import SplitImageFolder
 from ddn_lightning.data.split_tiny_imagenet import SplitTinyImageNet
 from ddn_lightning.data.streams.blurry import Blurry
@@ -34,6 +35,7 @@ __all__ = [
     "SplitCIFAR10",
     "SplitCIFAR100",
     "SplitDigits",
+    "SplitDomainFolder",
     "SplitImageFolder",
     "SplitTinyImageNet",
     "Stream",

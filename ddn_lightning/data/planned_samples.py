@@ -21,11 +21,11 @@ class PlannedSamples(Samples):
 
     source: Tensor  # all raw images of the data
     _rows: Tensor
-    _change: ChangeImages
+    _change: ChangeImages | None
 
     @classmethod
-    def of(cls, source: Tensor, plan: Plan, change: ChangeImages) -> Self:
-        """The samples of a plan over raw images."""
+    def of(cls, source: Tensor, plan: Plan, change: ChangeImages | None) -> Self:
+        """The samples of a plan over raw images, which ``change`` changes by task."""
         planned = cls(plan.labels, plan.labels, tasks=plan.tasks)
         del planned.images
         planned.source, planned._rows, planned._change = source, plan.samples, change
@@ -41,10 +41,7 @@ class PlannedSamples(Samples):
             return super().__getitem__(index)
         assert self.tasks is not None
         tasks, images = self.tasks[index], self.source[self._rows[index]]
-        for task in torch.unique(tasks).tolist():
-            chosen = tasks == task
-            if chosen.all():
-                images = self._change(images, task)
-            else:
-                images[chosen] = self._change(images[chosen], task)
+        if self._change is not None:
+            for task in torch.unique(tasks).tolist():
+                images[tasks == task] = self._change(images[tasks == task], task)
         return Samples(images, self.labels[index], tasks=tasks)

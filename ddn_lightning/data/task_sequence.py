@@ -290,7 +290,8 @@ class TaskSequence(LightningDataModule, ABC):
             self.train_plan = plan
         if not self.stream:
             return Samples(images, labels, tasks=plan.tasks)
-        return PlannedSamples.of(images, plan, partial(self.stream.change_images, num_tasks=self.num_tasks))
+        change = partial(self.stream.change_images, num_tasks=self.num_tasks) if self.stream.changes_images else None
+        return PlannedSamples.of(images, plan, change)
 
     def _plan(self, labels: Tensor, train: bool) -> Plan:
         """Which samples of a split come in which task."""

@@ -56,6 +56,11 @@ class Streams:
             plan = stream.change(plan, generator) if train else stream.change_test(plan)
         return plan
 
+    @property
+    def changes_images(self) -> bool:
+        """Whether images differ by task."""
+        return any(type(stream).change_images is not Stream.change_images for stream in self)
+
     def change_images(self, images: Tensor, task: int, num_tasks: int) -> Tensor:
         """The images of a task after all streams."""
         for stream in self:
