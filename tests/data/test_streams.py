@@ -33,6 +33,7 @@ from ddn_lightning import (
 from ddn_lightning.data.class_order import class_matrix
 from ddn_lightning.data.plan import random_rank
 from ddn_lightning.data.streams.streams import Streams
+from ddn_lightning.random_streams import generator_for
 
 Fit = Callable[..., ReplayMethod]
 KINDS: list[Stream] = [
@@ -295,6 +296,16 @@ def test_a_plan_takes_a_few_numbers_per_sample() -> None:
     tracemalloc.stop()
     assert python_bytes < 2**20  # no Python object per sample
     assert {column.dtype for column in (plan.samples, plan.labels, plan.tasks)} == {torch.int64}
+
+
+def test_without_a_stream_the_batches_are_those_of_version_0_1(make_trainer: Callable[..., Trainer]) -> None:
+    sequence = TinySequence(class_order_seed=1, epochs_per_task=2, batch_size=5)
+    sequence.setup("fit")
+    images, labels = sequence.load(train=True)
+    for epoch in range(6):
+        data = images[torch.isin(labels, sequence.task_classes[epoch // 2])].double().flatten(1).sum(1)
+        generator = generator_for(torch.initial_seed(), f"order of epoch {epoch}")
+        assert served(sequence, make_trainer(), epoch).equal(data[torch.randperm(len(data), generator=generator)])
 
 
 def test_random_ranks_number_each_group_from_zero() -> None:

@@ -10,7 +10,7 @@ from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.pareto import pareto_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
-from ddn_lightning.report.figures.stream import stream_figure
+from ddn_lightning.report.figures.stream import stream_figure, streams_figure
 from ddn_lightning.report.figures.style import save_as
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "save_as",
     "soft_label_figure",
     "stream_figure",
+    "streams_figure",
     "task_accuracy_figure",
 ]
