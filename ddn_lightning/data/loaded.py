@@ -24,6 +24,16 @@ def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]
     return images, _checked_labels(call, labels, len(images), num_classes)
 
 
+def checked_domains(domains: Tensor, number: int, num_tasks: int) -> Tensor:
+    """Check the domains that ``load_tasks`` returned: one of the tasks for each image."""
+    if domains.shape != (number,) or not 0 <= int(domains.min()) <= int(domains.max()) < num_tasks:
+        raise ConfigurationError(
+            f"load_tasks must return a task from 0 to {num_tasks - 1} for each of {number} images, got the shape "
+            f"{tuple(domains.shape)} and {int(domains.min())} to {int(domains.max())}"
+        )
+    return domains.long()
+
+
 def check_one_size(shape: tuple[int, ...], of_other_split: tuple[int, ...], train: bool) -> None:
     """Refuse training and test images of different sizes."""
     if shape != of_other_split:

@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -55,6 +56,7 @@ class Plan:
         num_tasks, num_classes = self.is_class_of_task.shape
         return self.timeline().view(num_tasks, -1, num_classes).sum(dim=1)
 
+    @cached_property
     def checksum(self) -> str:
         """A fingerprint of all entries in their order."""
         checksum = 0

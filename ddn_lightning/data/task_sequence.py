@@ -14,7 +14,7 @@ from ddn_lightning.data.configure_trainer import configure_trainer
 from ddn_lightning.data.data_record import DataRecord, SplitFacts, check_same_data
 from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.image_transform import ImageTransform
-from ddn_lightning.data.loaded import check_one_size, check_tasks, checked
+from ddn_lightning.data.loaded import check_one_size, check_tasks, checked, checked_domains
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.planned_samples import PlannedSamples
 from ddn_lightning.data.streams.stream import Stream
@@ -43,10 +43,8 @@ class TaskSequence(LightningDataModule, ABC):
             just before the evaluation.
         evaluate_every_n_epochs: Epochs between two evaluations; ``None`` evaluates at task ends only.
         task_sizes: Number of classes of each task, if they differ, such as ``[50, 10, 10, 10, 10, 10]``.
-        class_order: The classes in the order in which they come, or ``pycil-1993``, the order that PyCIL and many
-            papers use.
-        stream: Which sample comes when: a :class:`Stream` or several, applied in their order; ``None`` for disjoint
-            tasks with all samples.
+        class_order: The classes in the order in which they come, or ``pycil-1993``, that of PyCIL and many papers.
+        stream: Which sample comes when: a :class:`Stream`, or several in their order; ``None`` for disjoint tasks.
         stream_seed: Seed of the streams. It is not the run's: runs with different seeds learn the same stream.
 
     Example:
@@ -199,8 +197,8 @@ class TaskSequence(LightningDataModule, ABC):
         samples = self.training_samples(clock.task) if choose is None else choose(self, clock.epoch)
         self.check_batch(clock.task, len(samples))
         generator = generator_for(self._shuffle_seed, f"order of epoch {clock.epoch}")
-        is_ordered = self.train_plan is not None and self.train_plan.is_ordered
-        order = None if is_ordered else torch.randperm(len(samples), generator=generator)
+        is_shuffled = self.train_plan is None or not self.train_plan.is_ordered
+        order = torch.randperm(len(samples), generator=generator) if is_shuffled else None
         return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
 
     def check_batch(self, task: int, number: int) -> None:
@@ -295,6 +293,8 @@ class TaskSequence(LightningDataModule, ABC):
 
     def _plan(self, labels: Tensor, train: bool) -> Plan:
         """Which samples of a split come in which task."""
-        tasks = self.load_tasks(train) if self.has_domains else self.is_class_of_task.int().argmax(dim=0)[labels]
+        tasks = self.is_class_of_task.int().argmax(dim=0)[labels]
+        if self.has_domains:
+            tasks = checked_domains(self.load_tasks(train), len(labels), self.num_tasks)
         plan = Plan(torch.arange(len(labels)), labels, tasks, self.is_class_of_task, self.class_order)
         return self.stream.change(plan, train)

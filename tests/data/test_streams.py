@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_plan_and_only_the_stream_s_own(sizes: list
     plan = a_plan(sizes, is_by_domain=kind.is_by_domain)
     first = changed(kind, plan, seed)
     torch.manual_seed(99)  # what else a run draws does not matter
-    assert first.checksum() == changed(kind, plan, seed).checksum()
+    assert first.checksum == changed(kind, plan, seed).checksum
     if not kind.is_by_domain:
         both = Streams([kind, *([] if isinstance(kind, FewShot) else [FewShot(2)])], seed)
         assert set(both.change(plan, True).samples.tolist()) <= set(first.samples.tolist())
@@ -272,7 +272,7 @@ def test_the_run_s_seed_changes_the_shuffle_but_not_the_stream() -> None:
         sequence = TinySequence(stream=Blurry(blur=0.5), **arguments)
         sequence.setup("fit")
         assert sequence.train_plan is not None
-        return sequence.train_plan.checksum()
+        return sequence.train_plan.checksum
 
     assert checksum(1) == checksum(2)
     assert checksum(1) != checksum(1, stream_seed=1)
@@ -325,3 +325,15 @@ def test_a_stream_of_one_s_own_is_a_few_lines(fit: Fit) -> None:
 
     sequence = TinySequence(stream=Backwards(), batch_size=6)
     assert fit(lambda: ER(small_net(), num_classes=6), sequence).tasks_finished == 3
+
+
+@pytest.mark.parametrize("domains", [torch.zeros(5), torch.full((72,), 3), torch.full((72,), -1)])
+def test_wrong_domains_of_one_s_own_data_are_refused(domains: torch.Tensor) -> None:
+    class Own(TinySequence):
+        has_domains = True
+
+        def load_tasks(self, train: bool) -> torch.Tensor:
+            return domains
+
+    with pytest.raises(ConfigurationError, match="load_tasks must return a task from 0 to 2 for each of 72 images"):
+        Own().setup("fit")

@@ -76,7 +76,7 @@ class Streams:
         return {
             "stream": [str(stream) for stream in self],
             "stream_seed": self.seed,
-            "plan": None if plan is None else plan.checksum(),
+            "plan": None if plan is None else plan.checksum,
             "domains": [*domains, f"stream_seed={self.seed}"] if domains else [],
         }
 
