@@ -24,7 +24,6 @@ def test_its_commands_are_understood(command: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The number of training batches")  # of a long tail's smallest task
 @pytest.mark.parametrize("command", COMMANDS)
 def test_its_commands_train(command: str) -> None:
     Path("configs").symlink_to(ROOT / "configs")

@@ -60,8 +60,8 @@ class Observations(TaskCallback):
         self._record_row(task, composition=labels.bincount(minlength=method.num_classes))
         if not method.sequence.stream.has_disjoint_classes:  # else the classes say it
             tasks = method.stored_samples[method.stored_samples.slots].tasks
-            assert tasks is not None
-            self._record_row(task, memory_tasks=tasks.bincount(minlength=method.sequence.num_tasks))
+            if tasks is not None:  # a user's memory may not keep them
+                self._record_row(task, memory_tasks=tasks.bincount(minlength=method.sequence.num_tasks))
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
