@@ -73,6 +73,7 @@ class Learner(Constructed, LightningModule, ABC):
     memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
     stores_logits: ClassVar[bool]  # whether the memory stores logits with its samples
+    needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
 
     backbone: Backbone
     head: nn.Module

@@ -1,12 +1,15 @@
-"""Names of all methods and distillers, collected from the classes that the package exports."""
+"""Names of all methods, distillers and streams, collected from the classes that the package exports."""
 
 import inspect
 from types import ModuleType
 
-from ddn_lightning import distill, methods
+from ddn_lightning import data, distill, methods
+from ddn_lightning.data.streams.stream import Stream
+from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.methods.start_checks import obstacle_to
 
 
 def _facts_of(package: ModuleType, base: type[ReplayMethod] | type[LabelDistiller]) -> dict[str, Facts]:
@@ -17,6 +20,11 @@ def _facts_of(package: ModuleType, base: type[ReplayMethod] | type[LabelDistille
 
 METHODS = _facts_of(methods, ReplayMethod)
 PLUGINS = _facts_of(distill, LabelDistiller)
+STREAMS = [
+    name
+    for name, value in vars(data).items()
+    if inspect.isclass(value) and issubclass(value, Stream) and not inspect.isabstract(value)
+]
 TITLES = {facts.key: facts.title for facts in (*METHODS.values(), *PLUGINS.values())}
 
 
@@ -63,3 +71,14 @@ def method_table() -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def stream_table() -> str:
+    """The table of methods and streams, as Markdown: which method learns which stream, and why others refuse it."""
+    lines = [f"| method | {' | '.join(f'`{name}`' for name in STREAMS)} |", f"|---|{'---|' * len(STREAMS)}"]
+    for name in METHODS:
+        obstacles = [obstacle_to(getattr(methods, name), Streams(getattr(data, kind)())) for kind in STREAMS]
+        lines.append(f"| `{name}` | {' | '.join('yes' if one is None else 'no' for one in obstacles)} |")
+    reasons = {name: getattr(methods, name).needs_disjoint_classes for name in METHODS}
+    refusals = [f"- `{name}`: {reason}." for name, reason in reasons.items() if reason]
+    return "\n".join([*lines, "", "Why not:", "", *refusals]) + "\n"

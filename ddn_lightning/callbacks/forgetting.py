@@ -97,7 +97,7 @@ class Forgetting(TaskCallback):
     def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Reset the metrics and set up the BatchNorm statistics."""
         self.stage = max(pl_module.task, 0)
-        self.metric = AccuracyMatrix(pl_module.sequence.task_classes).to(pl_module.device)
+        self.metric = AccuracyMatrix(pl_module.sequence.is_class_of_task).to(pl_module.device)
         self.predictions = PredictionTable(pl_module.num_classes).to(pl_module.device)
         self._calibrated = {}
         self._evaluation.close()  # in case the last evaluation was interrupted
@@ -108,7 +108,7 @@ class Forgetting(TaskCallback):
         elif self.statistics == "both":
             trained = self._evaluation.enter_context(pl_module.uncalibrated())
             self._calibrated = trained or self.calibrated_buffers(pl_module)
-            self.calibrated_metric = AccuracyMatrix(pl_module.sequence.task_classes).to(pl_module.device)
+            self.calibrated_metric = AccuracyMatrix(pl_module.sequence.is_class_of_task).to(pl_module.device)
 
     def on_validation_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Tensor, batch: Samples, batch_idx: int, *_: object

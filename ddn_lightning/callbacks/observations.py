@@ -10,18 +10,21 @@ from torch import Tensor
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import gather_shares, local_share
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
 from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.runs.observed import Observed, expected_shapes
+from ddn_lightning.runs.observed import Observed, expected_shapes, observed_from
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12
 DTYPES = {
-    "task_classes": torch.int64,
+    "is_class_of_task": torch.bool,
+    "stream": torch.int64,
     "confusion": torch.int64,
     "composition": torch.int64,
+    "memory_tasks": torch.int64,
     "sample_images": torch.uint8,
     "sample_labels": torch.int64,
 }  # floating point for the others
@@ -46,7 +49,9 @@ class Observations(TaskCallback):
     def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
         """Reset; a checkpoint is restored after this."""
         if stage == "fit":
-            self.observed = Observed(pl_module.sequence.task_classes)
+            plan = pl_module.sequence.train_plan
+            stream = None if plan is None else plan.timeline()
+            self.observed = Observed(pl_module.sequence.is_class_of_task, stream=stream)
 
     def on_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Record the memory."""
@@ -54,6 +59,10 @@ class Observations(TaskCallback):
             return
         labels = method.stored_samples.labels.cpu()
         self._record_row(task, composition=labels.bincount(minlength=method.num_classes))
+        if not method.sequence.stream.has_disjoint_classes:  # else the classes say it
+            tasks = method.stored_samples[method.stored_samples.slots].tasks
+            if tasks is not None:  # a user's memory may not keep them
+                self._record_row(task, memory_tasks=tasks.bincount(minlength=method.sequence.num_tasks))
         slots = _spread(len(labels), MOST_LABELLED)
         shown = _spread_over_classes(labels[slots], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
@@ -72,9 +81,14 @@ class Observations(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the recorded tensors."""
+        try:
+            found = observed_from(state_dict)
+        except (TypeError, LookupError, ValueError, RuntimeError, AttributeError) as error:
+            raise ConfigurationError(f"the checkpoint's Observations are damaged: {error}") from error
         if self.observed is not None:
-            _check(state_dict, self.observed.task_classes)
-        self.observed = Observed(**state_dict)
+            _check(found, self.observed.is_class_of_task)
+            found = replace(found, stream=self.observed.stream)  # version 0.1 did not note it
+        self.observed = found
 
     def _record_soft_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
         labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)
@@ -88,7 +102,7 @@ class Observations(TaskCallback):
         assert self.observed is not None
         for name, row in rows.items():
             before = getattr(self.observed, name)
-            shape = (len(self.observed.task_classes), *row.shape)
+            shape = (len(self.observed.is_class_of_task), *row.shape)
             missing = torch.nan if row.is_floating_point() else -1
             tensor = torch.full(shape, missing, dtype=row.dtype) if before is None else before.clone()
             tensor[task] = row
@@ -99,19 +113,16 @@ class Observations(TaskCallback):
         self.observed = replace(self.observed, **tensors)
 
 
-def _check(state: dict[str, Any], task_classes: Tensor) -> None:
+def _check(found: Observed, is_class_of_task: Tensor) -> None:
     """Refuse tensors that do not fit this sequence."""
-    found = checks.tensor("Observations/task_classes", state.get("task_classes"), torch.int64, task_classes.shape)
-    if not found.equal(task_classes):
-        checks.refuse("Observations/task_classes", f"{task_classes.tolist()}, those of the data", found.tolist())
-    labels = state.get("sample_labels")
-    shapes = expected_shapes(task_classes, None if labels is None else len(labels))
-    for name, value in state.items():
-        if name not in shapes:
-            checks.refuse("Observations", f"one of {', '.join(shapes)}", name)
-        least = -1 if name == "composition" else 0
-        most = task_classes.numel() - 1 if name == "sample_labels" else None
+    labels = found.sample_labels
+    shapes = expected_shapes(is_class_of_task, None if labels is None else len(labels))
+    for name, value in found.tensors().items():
+        least = -1 if name in ("composition", "memory_tasks") else 0
+        most = found.num_classes - 1 if name == "sample_labels" else None
         checks.tensor(f"Observations/{name}", value, DTYPES.get(name), shapes[name], least, most, may_be_nan=True)
+    if not found.is_class_of_task.equal(is_class_of_task):
+        checks.refuse("Observations/is_class_of_task", "that of the data", found.is_class_of_task)
 
 
 def _soft_labels(method: Learner, slots: Tensor) -> Tensor:

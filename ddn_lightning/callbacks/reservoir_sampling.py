@@ -58,7 +58,7 @@ class ReservoirSampling(Callback):
         memory.load_state_dict({name: value for name, value in state_dict.items() if name != MADE})
         if len(memory):
             held = memory[memory.slots]
-            check_samples("memory", held, self.method.stored_form, sequence.task_classes, self.method.stores_logits)
+            check_samples("memory", held, self.method.stored_form, sequence.may_come, self.method.stores_logits)
 
     def on_load_checkpoint(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]

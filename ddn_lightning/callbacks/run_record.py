@@ -16,6 +16,7 @@ from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import DivergenceError
 from ddn_lightning.learner import Learner
 from ddn_lightning.notes import note
@@ -114,7 +115,7 @@ class RunRecord(TaskCallback):
         write_results(self.folder, results)
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
-        title = f"{type(method).__name__}{plugin} on {method.sequence.name}: accuracy (%) after each task"
+        title = f"{type(method).__name__}{plugin} on {dataset_title(method.sequence)}: accuracy (%) after each task"
         if forgetting.statistics_of(method) == "memory":
             title += " with calibrated BatchNorm statistics"
         console = Console()
@@ -163,12 +164,20 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
         "seed": method.streams.seed,
         "method": type(method).__name__,
         "plugin": None if method.distiller is None else type(method.distiller).__name__,
-        "dataset": method.sequence.name,
+        "dataset": dataset_title(method.sequence),
         "class_names": getattr(method.sequence, "class_names", None),
         "data": method.sequence.data_record().as_plain(),
         "buffer_size": 0 if method.stored_samples is None else method.stored_samples.buffer_size,
         "versions": {package: version(package) for package in PACKAGES},
     }
+
+
+def dataset_title(sequence: TaskSequence) -> str:
+    """The data's name with its streams: their results are not comparable with those of the data alone."""
+    kinds = [type(stream).__name__ for stream in sequence.stream]
+    sizes = sequence.is_class_of_task.sum(dim=1)
+    kinds += ["uneven tasks"] if int(sizes.min()) < int(sizes.max()) else []
+    return f"{sequence.name} ({', '.join(kinds)})" if kinds else sequence.name
 
 
 def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ddn_lightning.samples import Samples
 
 LARGEST = 2**63 - 1  # of int64
 LARGEST_SEED = 2**64 - 1
+MOST_TASKS = 10**5
 LONGEST_SHOWN = 60
 
 
@@ -145,18 +146,17 @@ def described(value: object) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
-def check_samples(part: str, held: Samples, data: Samples, task_classes: Tensor, has_logits: bool = False) -> None:
-    """Raise unless stored samples, ``held``, fit a sequence with these data and classes (tasks, classes per task)."""
-    size, num_classes = len(held), task_classes.numel()
+def check_samples(part: str, held: Samples, form: Samples, is_class_of_task: Tensor, has_logits: bool = False) -> None:
+    """Raise unless stored samples, ``held``, have this form and classes of their tasks (tasks, num_classes)."""
+    size, (num_tasks, num_classes) = len(held), is_class_of_task.shape
     labels = tensor(f"{part}/labels", held.labels, torch.int64, (size,), 0, num_classes - 1).cpu()
-    kind = None if data.images.is_floating_point() else data.images.dtype  # features have the precision of the run
-    tensor(f"{part}/images", held.images, kind, (size, *data.images.shape[1:]))
-    tasks = tensor(f"{part}/tasks", held.tasks, torch.int64, (size,), 0, len(task_classes) - 1).cpu()
-    expected = torch.empty(num_classes, dtype=torch.long)
-    expected[task_classes] = torch.arange(len(task_classes))[:, None]
-    if (is_wrong := expected[labels] != tasks).any():
+    kind = None if form.images.is_floating_point() else form.images.dtype  # features have the precision of the run
+    tensor(f"{part}/images", held.images, kind, (size, *form.images.shape[1:]))
+    tasks = tensor(f"{part}/tasks", held.tasks, torch.int64, (size,), 0, num_tasks - 1).cpu()
+    if (is_wrong := ~is_class_of_task[tasks, labels]).any():
         label, task = int(labels[is_wrong][0]), int(tasks[is_wrong][0])
-        refuse(f"{part}/tasks", f"{int(expected[label])} for class {label}", task)
+        expected = ", ".join(map(str, is_class_of_task[:, label].nonzero().flatten().tolist()))
+        refuse(f"{part}/tasks", f"{expected} for class {label}", task)
     if has_logits:
         tensor(f"{part}/logits", held.logits, None, (size, num_classes))
     elif held.logits is not None:

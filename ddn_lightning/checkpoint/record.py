@@ -30,10 +30,10 @@ def checked_record(record: object, method: str, num_classes: int) -> dict[str, A
     return {**saved, "format": checks.integer("format", saved.get("format", 1), 1, FORMAT)}
 
 
-def checked_progress(state: object, num_classes: int) -> tuple[int, int, int]:
+def checked_progress(state: object) -> tuple[int, int, int]:
     """The current task, counted from 0, the number of finished tasks and the number of evaluated epochs."""
     progress = checks.mapping("progress", state, ("task", "tasks_finished"))
-    task = checks.integer("task", progress["task"], -1, num_classes - 1)  # there are at most as many tasks as classes
+    task = checks.integer("task", progress["task"], -1, checks.MOST_TASKS)
     ended = checks.integer("tasks_finished", progress["tasks_finished"], 0, task + 1)
     return task, ended, checks.integer("epochs_evaluated", progress.get("epochs_evaluated", 0))
 

@@ -51,36 +51,41 @@ def evaluate(arguments: Sequence[str]) -> int:
     found = predictions_of(method, [file.path for file in files], settings.batch_size)
     probabilities = torch.cat([part.probabilities for part in found])
     targets = torch.tensor(labels)[torch.tensor([file.label for file in files])]
-    rows = accuracy_rows(probabilities, targets, torch.tensor(method.task_classes), method.label_names)
+    tasks = list(dict.fromkeys(tuple(classes) for classes in method.task_classes or ()))
+    if method.task_classes and len(tasks) < len(method.task_classes):
+        note("the run learned the same classes in several domains, so the images count as one task")
+    rows = accuracy_rows(probabilities, targets, tasks, method.label_names)
     write_output(settings.output, {"markdown": as_markdown, "csv": as_csv}[settings.format](rows))
     return 0
 
 
-def accuracy_rows(probabilities: Tensor, labels: Tensor, task_classes: Tensor, class_names: Sequence[str]) -> list[Row]:
+def accuracy_rows(
+    probabilities: Tensor, labels: Tensor, task_classes: Sequence[Sequence[int]], class_names: Sequence[str]
+) -> list[Row]:
     """A row for each class, below that of its task, and the average over tasks; without those that have no images.
 
     Args:
         probabilities: Probability of each class (number of images, num_classes).
         labels: Class of each image.
-        task_classes: Classes of each task (tasks, classes per task).
+        task_classes: Classes of each task, every class in one of them.
         class_names: Name of each class.
 
     Example:
-        >>> rows = accuracy_rows(torch.eye(2), torch.tensor([0, 0]), torch.tensor([[0], [1]]), ("cat", "dog"))
+        >>> rows = accuracy_rows(torch.eye(2), torch.tensor([0, 0]), [[0], [1]], ("cat", "dog"))
         >>> [(row.task, row.name, row.images, row.accuracy, row.task_il) for row in rows]
         [(1, None, 2, 50.0, 100.0), (1, 'cat', 2, 50.0, None), (None, None, 2, 50.0, 100.0)]
     """
-    table, matrix = PredictionTable(len(class_names)), AccuracyMatrix(task_classes)
+    classes = torch.arange(len(class_names))
+    is_class_of_task = torch.stack([torch.isin(classes, torch.tensor(task)) for task in task_classes])
+    table, matrix = PredictionTable(len(class_names)), AccuracyMatrix(is_class_of_task)
     table.update(probabilities, labels)
-    task_of = torch.empty(len(class_names), dtype=torch.long)
-    task_of[task_classes] = torch.arange(len(task_classes))[:, None]
-    matrix.update(0, probabilities, labels, task_of[labels])
+    matrix.update(0, probabilities, labels, is_class_of_task.int().argmax(dim=0)[labels])
     images, correct = table.confusion.sum(dim=1), table.confusion.diagonal()
     per_task = [100 * hits[0] / matrix.total[0] for hits in (matrix.class_il_correct, matrix.task_il_correct)]
     rows = []
     for task in matrix.total[0].nonzero().flatten().tolist():
         rows.append(Row(task + 1, None, int(matrix.total[0, task]), *(float(values[task]) for values in per_task)))
-        present = [label for label in task_classes[task].tolist() if images[label]]
+        present = [label for label in task_classes[task] if images[label]]
         rows += [
             Row(task + 1, class_names[label], int(images[label]), float(100 * correct[label] / images[label]))
             for label in present

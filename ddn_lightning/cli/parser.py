@@ -28,6 +28,7 @@ CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and bas
     "memory": (memory, memory.Memory),
     "optimizer": (torch.optim, torch.optim.Optimizer),
     "lr_scheduler": (torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler),
+    "stream": (data, data.Stream),
 }
 CANNOT_STEP = (torch.optim.LBFGS, torch.optim.lr_scheduler.ReduceLROnPlateau)  # refused at the start of a fit
 NOISE = (

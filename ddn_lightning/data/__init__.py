@@ -1,20 +1,44 @@
 """Datasets as sequences of tasks."""
 
 from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.split_cifar import SplitCIFAR10, SplitCIFAR100
 from ddn_lightning.data.split_digits import SplitDigits
+from ddn_lightning.data.split_domain_folder import SplitDomainFolder
 from ddn_lightning.data.split_image_folder import SplitImageFolder
 from ddn_lightning.data.split_tiny_imagenet import SplitTinyImageNet
+from ddn_lightning.data.streams.blurry import Blurry
+from ddn_lightning.data.streams.corruptions import Corruptions
+from ddn_lightning.data.streams.domain_stream import DomainStream
+from ddn_lightning.data.streams.few_shot import FewShot
+from ddn_lightning.data.streams.gaussian_drift import GaussianDrift
+from ddn_lightning.data.streams.label_noise import LabelNoise
+from ddn_lightning.data.streams.long_tail import LongTail
+from ddn_lightning.data.streams.permuted_pixels import PermutedPixels
+from ddn_lightning.data.streams.rotated_images import RotatedImages
+from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
 
 __all__ = [
+    "Blurry",
+    "Corruptions",
+    "DomainStream",
+    "FewShot",
+    "GaussianDrift",
     "ImageTransform",
+    "LabelNoise",
+    "LongTail",
+    "PermutedPixels",
+    "Plan",
+    "RotatedImages",
     "SplitCIFAR10",
     "SplitCIFAR100",
     "SplitDigits",
+    "SplitDomainFolder",
     "SplitImageFolder",
     "SplitTinyImageNet",
+    "Stream",
     "TaskLoader",
     "TaskSequence",
 ]

@@ -10,9 +10,14 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note
 
 IMAGES_AT_ONCE = 4096  # made contiguous at a time, for the checksum
 MOST_NAMES = 6  # class names listed in a message
+HINTS = {  # by the beginning of a difference to the data of a checkpoint, for an evaluation
+    "the train ": "to evaluate anyway, set data.mean and data.std to those of its results.json",
+    "the test ": "'ddn test RUN FOLDER' evaluates on other images",
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,17 @@ class DataRecord:
                 names = given.class_names or tuple(map(str, range(len(here.images_per_class))))
                 return f"the {split} images must be those of {whose}, but {_other_images(there, here, names)}"
         return None
+
+
+def check_same_data(saved: Mapping[str, Any] | None, given: DataRecord, is_fit: bool) -> None:
+    """Refuse data that differ from those of a checkpoint."""
+    if saved is None:
+        note("this checkpoint of version 0.1 does not record its data, so the data is not checked")
+        return
+    difference = DataRecord.from_plain(saved).difference(given, "the checkpoint")
+    if difference is not None:
+        hints = [] if is_fit else [hint for start, hint in HINTS.items() if difference.startswith(start)]
+        raise ConfigurationError("; ".join([difference, *hints]))
 
 
 def _other_names(there: Sequence[str], here: Sequence[str], whose: str) -> str:

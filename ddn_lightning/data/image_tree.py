@@ -48,6 +48,22 @@ def tree_classes(root: str) -> list[str]:
     return sorted(train)
 
 
+def tree_domains(root: str) -> tuple[list[str], list[str]]:
+    """Names of the domains and classes of a ``train|test/<domain>/<class>/`` tree, both in alphabetical order."""
+    root = full_path(root)
+    domains = tree_classes(root)
+    folders = [os.path.join(root, split, domain) for split in ("train", "test") for domain in domains]
+    classes = {folder: sorted(class_folders(folder)) for folder in folders}
+    for folder, found in classes.items():
+        if found != classes[folders[0]]:
+            different = sorted(set(found) ^ set(classes[folders[0]]))
+            raise ConfigurationError(
+                f"every domain must have the same classes, but {different[:3]} are not in both {folders[0]} and "
+                f"{folder}"
+            )
+    return domains, classes[folders[0]]
+
+
 def class_folders(folder: str) -> set[str]:
     """Names of the sub-folders of a folder, one per class."""
     if not os.path.isdir(folder):

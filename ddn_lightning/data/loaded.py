@@ -24,14 +24,34 @@ def checked(loaded: object, train: bool, num_classes: int, mean: Sequence[float]
     return images, _checked_labels(call, labels, len(images), num_classes)
 
 
-def check_tasks(labels: Tensor, train: bool, task_classes: Tensor) -> None:
-    """Refuse a task without images; ``task_classes`` is (num_tasks, classes per task)."""
-    per_task = labels.bincount(minlength=task_classes.numel())[task_classes].sum(dim=1)
+def checked_domains(domains: Tensor, number: int, num_tasks: int) -> Tensor:
+    """Check the domains that ``load_tasks`` returned: one of the tasks for each image."""
+    if domains.shape != (number,) or not 0 <= int(domains.min()) <= int(domains.max()) < num_tasks:
+        raise ConfigurationError(
+            f"load_tasks must return a task from 0 to {num_tasks - 1} for each of {number} images, got the shape "
+            f"{tuple(domains.shape)} and {int(domains.min())} to {int(domains.max())}"
+        )
+    return domains.long()
+
+
+def check_one_size(shape: tuple[int, ...], of_other_split: tuple[int, ...], train: bool) -> None:
+    """Refuse training and test images of different sizes."""
+    if shape != of_other_split:
+        shapes = (shape, of_other_split)[:: 1 if train else -1]
+        raise ConfigurationError(
+            f"load must return training and test images of one size, got (channels, height, width) = {shapes[0]} "
+            f"and {shapes[1]}"
+        )
+
+
+def check_tasks(tasks: Tensor, train: bool, is_class_of_task: Tensor) -> None:
+    """Refuse a task without images; ``is_class_of_task`` is (num_tasks, num_classes)."""
+    per_task = tasks.bincount(minlength=len(is_class_of_task))
     for task, number in enumerate(per_task.tolist()):
         if number == 0:
             raise ConfigurationError(
                 f"load(train={train}) must return images of every task, but has none of task {task + 1}, which is "
-                f"classes {task_classes[task].tolist()}"
+                f"classes {is_class_of_task[task].nonzero().flatten().tolist()}"
             )
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ddn_lightning.data.image_reader import ImageReader, InMemory
 from ddn_lightning.data.image_transform import ImageTransform
-from ddn_lightning.data.image_tree import tree_classes, tree_images
+from ddn_lightning.data.image_tree import ImageFile, tree_classes, tree_images
+from ddn_lightning.data.planned_samples import PlannedSamples
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 
@@ -63,23 +64,32 @@ class SplitImageFolder(TaskSequence):
         self.std = self._given_std or (1.0, 1.0, 1.0)
         self.padding = padding
         self.flip = flip
-        self.class_names = tree_classes(root)
+        self.class_names = self.find_classes(root)
         self.num_classes = len(self.class_names)
         super().__init__(num_tasks=num_tasks, **kwargs)
         self._reader = ImageReader(root, image_size, cache_dir, in_memory)
         self._is_measured = mean is not None and std is not None
 
+    def find_classes(self, root: str) -> list[str]:
+        """The class names in label order."""
+        return tree_classes(root)
+
+    def files(self, split: str) -> list[ImageFile]:
+        """The images of a split in their order."""
+        return tree_images(self._reader.root, split, self.class_names)
+
     def prepare_data(self) -> None:
         """Decode both splits into the cache, on one rank."""
         for split in ("train", "test"):
-            self._reader.prepare(split, tree_images(self._reader.root, split, self.class_names))
+            self._reader.prepare(split, self.files(split))
 
     def setup(self, stage: str) -> None:
         """Load the splits that the stage needs, and measure mean and std unless given."""
         super().setup(stage)
         if not self._is_measured:
             training = self.train_set if hasattr(self, "train_set") else self._split(train=True)
-            mean, std = channel_statistics(training.images)
+            images = training.source if isinstance(training, PlannedSamples) else training.images
+            mean, std = channel_statistics(images)
             self.mean = self._given_mean or mean
             self.std = self._given_std or std
             self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
@@ -88,7 +98,7 @@ class SplitImageFolder(TaskSequence):
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         """The images of one split, from the cache if it is up to date."""
         split = "train" if train else "test"
-        return self._reader.read(split, tree_images(self._reader.root, split, self.class_names))
+        return self._reader.read(split, self.files(split))
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

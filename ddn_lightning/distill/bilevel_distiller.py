@@ -224,8 +224,7 @@ def _is_batch_norm_synchronised(method: Learner) -> bool:
 def _check_forward_mode(method: Learner, lookahead: str) -> None:
     """Refuse a network with a layer that has no forward-mode derivative, by a trial on two black images."""
     network = FrozenNetwork(method.network)
-    shape = method.sequence.test_set.images.shape[1:]
-    images = torch.zeros(2, *shape, device=method.device).to(method.dtype)
+    images = torch.zeros(2, *method.sequence.image_shape, device=method.device).to(method.dtype)
     trial = Samples(images, torch.zeros(2, dtype=torch.long))
     on_device = [method.device] if method.device.type == "cuda" else []
     try:

@@ -101,7 +101,7 @@ class DataDistillNet(BilevelDistiller):
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Restore the number of snapshots."""
         snapshots = checks.mapping("distiller", state).get("snapshots")
-        self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, len(self.is_old_class))  # one per task
+        self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, checks.MOST_TASKS)
 
 
 def multilayer_perceptron(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:

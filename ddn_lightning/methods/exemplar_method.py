@@ -33,6 +33,7 @@ class ExemplarMethod(ReplayMethod):
     """
 
     memory_draws = 0
+    needs_disjoint_classes = "it chooses exemplars of a class, and tells old from new classes, when its task ends"
     is_old_class: Tensor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -71,12 +72,12 @@ class ExemplarMethod(ReplayMethod):
         saved = ExemplarSet(self.buffer_size)
         saved.set_extra_state(checkpoint["state_dict"].get("exemplars._extra_state"))
         if len(saved) and has_trainer(self):
-            check_samples("exemplars", saved.samples, self.stored_form, self.sequence.task_classes)
+            check_samples("exemplars", saved.samples, self.stored_form, self.sequence.is_class_of_task)
 
     def begin_task(self) -> None:
         """Set the old classes."""
         self.is_old_class = self.is_seen_class.clone()
-        self.is_old_class[self.sequence.task_classes[self.task]] = False
+        self.is_old_class[self.sequence.is_class_of_task[self.task]] = False
 
     def end_task(self) -> None:
         """Choose exemplars and keep the network."""

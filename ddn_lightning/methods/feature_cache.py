@@ -26,16 +26,16 @@ def serve_features(method: Learner) -> None:
 
 
 def _features_of(method: Learner, images: Tensor) -> Tensor:
-    """Features in single precision, on the host."""
-    parts = torch.split(images, method.sequence.eval_batch_size)
+    """Features of a batch in single precision, on the host."""
     with evaluating(method.backbone), method.trainer.precision_plugin.val_step_context():
-        return torch.cat([method.backbone(method.normalised(part)).float().cpu() for part in parts])
+        features: Tensor = method.backbone(method.normalised(images))
+    return features.float().cpu()
 
 
 def _check_augmentation(method: Learner) -> None:
     transform = method.transform
     assert transform is not None
-    some = method.sequence.train_set.images[:TRIED]
+    some = method.sequence.train_set[:TRIED].images
     is_augmenting = not torch.equal(transform(some), transform(some, torch.Generator().manual_seed(0)))
     if transform.padding or transform.flip or is_augmenting:
         mean, std = (list(values) for values in (method.sequence.mean, method.sequence.std))

@@ -30,6 +30,7 @@ class LoDM(ER):
         cost="matching on a random ConvNet, up to 100 times a task",
     )
 
+    needs_disjoint_classes = "the images of a class belong to the one task in which they are made"
     memory: LowRankMemory
     memory_class = LowRankMemory
 

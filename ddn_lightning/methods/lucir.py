@@ -105,7 +105,7 @@ class LUCIR(ExemplarMethod):
     def _ranking(self, cosines: Tensor, current: Samples) -> Tensor:
         """Mean hinge loss over the samples of old classes in the global batch and their nearest new classes."""
         is_new = self.is_seen_class & ~self.is_old_class  # without future classes
-        number = min(self.hardest_classes, len(self.sequence.task_classes[0]))
+        number = min(self.hardest_classes, int(self.sequence.is_class_of_task[self.task].sum()))
         nearest = cosines.masked_fill(~is_new, torch.finfo(cosines.dtype).min).topk(number, dim=1).values
         own = cosines.gather(1, current.labels[:, None])
         losses = functional.relu(self.margin - own + nearest).mean(dim=1)

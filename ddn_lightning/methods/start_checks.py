@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.construction import Constructed
+from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
 from ddn_lightning.memory.memory import Memory
@@ -31,16 +32,32 @@ def check_part(name: str, part: object, kind: type) -> None:
 
 
 def check_start(method: Learner) -> None:
-    """Refuse a memory without room for the data or on the device, and one image that BatchNorm cannot normalise.
+    """Refuse a stream that the method cannot learn, a memory without room, and a batch too small for BatchNorm.
 
     Looks at the batches of the first epoch only; later ones may depend on exemplars.
     """
+    if (obstacle := obstacle_to(type(method), method.sequence.stream)) is not None:
+        raise ConfigurationError(obstacle)
+    if method.sequence.stream and method.sequence.drop_last:  # a stream may make later tasks smaller
+        for task in range(method.sequence.num_tasks):
+            method.sequence.check_batch(
+                task, len(method.stream(method.sequence, task * method.sequence.epochs_per_task))
+            )
     if isinstance(memory := method.stored_samples, Memory):
         form = method.stored_form.images
         memory.check(method.num_classes, form.shape[1:])
         _check_room(memory.buffer_size, form, method.device)
     if _smallest_share(method) <= 1:
         _check_single_image(method)
+
+
+def obstacle_to(method: type[Learner], streams: Streams) -> str | None:
+    """Why a method cannot learn such a stream; ``None`` if it can."""
+    if streams.has_disjoint_classes or not method.needs_disjoint_classes:
+        return None
+    kinds = [type(stream).__name__ for stream in streams if not stream.has_disjoint_classes] or ["data with domains"]
+    reason = method.needs_disjoint_classes
+    return f"{method.__name__} cannot learn {kinds[0]}, where a class comes in several tasks: {reason}"
 
 
 def single_image(batch_size: int) -> str:
@@ -74,7 +91,7 @@ def _smallest_share(method: Learner) -> int:
 
 
 def _check_single_image(method: Learner) -> None:
-    shape = tuple(method.sequence.test_set.images.shape[1:])
+    shape = method.sequence.image_shape
     backbone = copy.deepcopy(method.backbone)  # the forward pass updates running statistics
     try:
         with torch.no_grad(), torch.random.fork_rng():

@@ -21,7 +21,7 @@ from ddn_lightning.construction import construction_of, plain
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.distributed import average_batch_norm
+from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
@@ -131,7 +131,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         if self.transform is None:
             self.transform = sequence.transform
         self.take_names_and_shape(sequence.data_record())
-        self.task_classes = sequence.task_classes.tolist()
+        self.task_classes = [classes.tolist() for classes in sequence.task_classes]
         if stage == "fit":
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
             self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
@@ -150,6 +150,8 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         if task != self.task:
             self._run_task_exit()
             self._run_task_begin(task)
+        if not self.sequence.stream.tells_boundaries:
+            self.is_seen_class[gather_shares(batch.labels, batch.total)] = True
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
         """End the task before its evaluation. Checkpoints of this batch have been written already."""
@@ -190,7 +192,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Restore progress."""
-        self.task, self.tasks_finished, self.epochs_evaluated = checked_progress(state, self.num_classes)
+        self.task, self.tasks_finished, self.epochs_evaluated = checked_progress(state)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the method's name, the loops and the random streams."""
@@ -232,7 +234,8 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     def _run_task_begin(self, task: int) -> None:
         self.task = task
-        self.is_seen_class[self.sequence.task_classes[task]] = True
+        if self.sequence.stream.tells_boundaries:
+            self.is_seen_class[self.sequence.is_class_of_task[task]] = True
         self.begin_task()
 
     def _run_task_end(self) -> None:
@@ -262,7 +265,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
             raise ConfigurationError(
                 f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, got {self.num_classes}"
             )
-        shape = tuple(sequence.test_set.images.shape[1:])
+        shape = sequence.image_shape
         like = next(self.backbone.parameters(), torch.empty(0))
         try:
             with evaluating(self.backbone):

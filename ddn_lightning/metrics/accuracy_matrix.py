@@ -26,7 +26,7 @@ class AccuracyMatrix(Metric):
     are summed over devices.
 
     Args:
-        task_classes: Classes of each task (tasks, classes per task).
+        task_classes: Classes of each task: ``bool`` (tasks, num_classes), or their numbers (tasks, classes per task).
         over: See :func:`~ddn_lightning.metrics.functional.forgetting`.
         reference: See :func:`~ddn_lightning.metrics.functional.forgetting`.
         **kwargs: Arguments of :class:`torchmetrics.Metric`.
@@ -53,8 +53,11 @@ class AccuracyMatrix(Metric):
         self.over = over
         self.reference = reference
         num_tasks = len(task_classes)
-        is_class_of_task = torch.zeros(num_tasks, task_classes.numel(), dtype=torch.bool)
-        self.register_buffer("is_class_of_task", is_class_of_task.scatter(1, task_classes, True), persistent=False)
+        is_class_of_task = task_classes
+        if task_classes.dtype != torch.bool:
+            is_class_of_task = torch.zeros(num_tasks, task_classes.numel(), dtype=torch.bool)
+            is_class_of_task.scatter_(1, task_classes, True)
+        self.register_buffer("is_class_of_task", is_class_of_task.clone(), persistent=False)
         for name in ("class_il_correct", "task_il_correct", "total"):
             self.add_state(name, torch.zeros(num_tasks, num_tasks, dtype=torch.long), dist_reduce_fx="sum")
 

@@ -3,6 +3,7 @@
 import io
 import math
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ MOST_BYTES = 2**30  # limit for all arrays, unpacked; a run of a thousand classe
 class Observed:
     """Predictions at the last evaluation and memory of a run; ``None`` for what was not observed."""
 
-    task_classes: Tensor  # (tasks, classes per task)
+    is_class_of_task: Tensor  # (tasks, classes)
+    stream: Tensor | None = None  # training samples by label over time (moments, classes), equally many moments a task
     confusion: Tensor | None = None  # test images by true class (rows) and predicted class
     probability: Tensor | None = None  # mean predicted probabilities of each true class (rows)
     composition: Tensor | None = None  # samples in memory after each task (tasks, classes); -1 for unfinished tasks
+    memory_tasks: Tensor | None = None  # the same by their task (tasks, tasks), if a class comes in several tasks
     soft_labels: Tensor | None = None  # mean soft label of each class in memory (tasks, classes, classes), or nan
     label_entropy: Tensor | None = None  # mean entropy of the soft labels in nats (tasks), or nan
     sample_images: Tensor | None = None  # some raw images of the memory (samples, channels, height, width)
@@ -34,21 +37,35 @@ class Observed:
     @property
     def num_classes(self) -> int:
         """Number of classes of the whole sequence."""
-        return self.task_classes.numel()
+        return self.is_class_of_task.shape[1]
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that are not ``None``, by name."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
 
-def expected_shapes(task_classes: Tensor, samples: int | None) -> dict[str, tuple[int | None, ...]]:
+def observed_from(tensors: Mapping[str, Tensor]) -> Observed:
+    """The observations with these tensors; version 0.1 has the numbers of each task's classes, ``task_classes``."""
+    others = dict(tensors)
+    if "is_class_of_task" not in others:
+        classes = others.pop("task_classes")
+        if classes.dim() != 2 or classes.flatten().sort().values.tolist() != list(range(classes.numel())):
+            raise ValueError(f"task_classes must hold each of {classes.numel()} classes once, by task")
+        matrix = torch.zeros(len(classes), classes.numel(), dtype=torch.bool)
+        others["is_class_of_task"] = matrix.scatter(1, classes, True)
+    return Observed(**others)
+
+
+def expected_shapes(is_class_of_task: Tensor, samples: int | None) -> dict[str, tuple[int | None, ...]]:
     """The shape of each tensor of an :class:`Observed`; ``None`` where any length is valid."""
-    tasks, classes = len(task_classes), task_classes.numel()
+    tasks, classes = is_class_of_task.shape
     return {
-        "task_classes": tuple(task_classes.shape),
+        "is_class_of_task": (tasks, classes),
+        "stream": (None, classes),
         "confusion": (classes, classes),
         "probability": (classes, classes),
         "composition": (tasks, classes),
+        "memory_tasks": (tasks, tasks),
         "soft_labels": (tasks, classes, classes),
         "label_entropy": (tasks,),
         "sample_images": (samples, None, None, None),
@@ -76,7 +93,7 @@ def parse_observed(content: bytes) -> Observed:
         _check_sizes(archive)
     with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
         tensors = {name: torch.from_numpy(file[name]) for name in file.files}
-    observed = Observed(**tensors)
+    observed = observed_from(tensors)
     _check_shapes(observed)
     _check_classes(observed)
     return observed
@@ -101,17 +118,18 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
 def _check_classes(observed: Observed) -> None:
     """Check the tensors that figures use as indices."""
     classes = observed.num_classes
-    if observed.task_classes.flatten().sort().values.tolist() != list(range(classes)):
-        raise ValueError(f"task_classes must hold each of {classes} classes once")
     labels = observed.sample_labels
     if labels is not None and labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise ValueError(f"sample_labels must be among {classes} classes, got {labels.tolist()}")
 
 
 def _check_shapes(observed: Observed) -> None:
-    if observed.task_classes.dim() != 2 or observed.task_classes.numel() == 0:
-        raise ValueError(f"task_classes must be classes by task, got {tuple(observed.task_classes.shape)}")
-    shapes = expected_shapes(observed.task_classes, 0 if (found := observed.sample_labels) is None else found.numel())
+    matrix = observed.is_class_of_task
+    if matrix.dtype != torch.bool or matrix.dim() != 2 or not matrix.any(dim=1).all() or not len(matrix):
+        raise ValueError(f"is_class_of_task must have classes of every task, got {matrix.dtype} {tuple(matrix.shape)}")
+    if observed.stream is not None and (not len(observed.stream) or len(observed.stream) % len(matrix)):
+        raise ValueError(f"stream must have equally many moments a task, got {len(observed.stream)}")
+    shapes = expected_shapes(matrix, 0 if (found := observed.sample_labels) is None else found.numel())
     for name, tensor in observed.tensors().items():
         shape, expected = tuple(tensor.shape), shapes[name]
         is_fitting = len(shape) == len(expected) and all(e in (None, n) for e, n in zip(expected, shape, strict=True))

@@ -94,8 +94,10 @@ def read_run(folder: Path) -> RecordedRun:
     results = _read(folder / RESULTS_FILE, parse_results, problems)
     rows = _read(folder / CURVES_FILE, _rows, problems)
     observed = _read(folder / OBSERVATIONS_FILE, parse_observed, problems)
-    if results is not None and observed is not None and len(observed.task_classes) != len(results.matrix):
-        problems.append(f"has results of {len(results.matrix)} tasks, but observations of {len(observed.task_classes)}")
+    if results is not None and observed is not None and len(observed.is_class_of_task) != len(results.matrix):
+        problems.append(
+            f"has results of {len(results.matrix)} tasks, but observations of {len(observed.is_class_of_task)}"
+        )
         observed = None
     if results is not None and results.divergence is not None:
         problems.append(f"has diverged: {results.divergence}")

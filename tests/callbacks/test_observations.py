@@ -16,6 +16,7 @@ from ddn_lightning import (
     Finetune,
     ICaRL,
     Observations,
+    PermutedPixels,
     RandomLabels,
     ReplayMethod,
     TaskCallback,
@@ -92,9 +93,22 @@ def test_exemplars_are_observed_like_any_memory(fit: Fit) -> None:
     assert set(observed.sample_labels.tolist()) == set(range(6))
 
 
+def test_the_stream_and_the_tasks_in_memory_are_observed_where_a_class_comes_in_several_tasks(fit: Fit) -> None:
+    data = TinySequence(batch_size=6, stream=PermutedPixels())
+    method, observed = watched(fit, lambda: build(ER), sequence=data)
+    assert observed.stream is not None
+    assert observed.stream.equal(torch.full((3, 6), 12))
+    assert observed.memory_tasks is not None
+    assert observed.memory_tasks[-1].tolist() == method.memory[method.memory.slots].tasks.bincount(minlength=3).tolist()
+    plain, observed = watched(fit, lambda: build(ER))
+    assert observed.memory_tasks is None  # the classes say it
+    assert observed.stream is not None
+    assert observed.stream.equal(12 * plain.sequence.is_class_of_task)
+
+
 def test_without_memory_there_are_only_predictions(fit: Fit) -> None:
     _, observed = watched(fit, lambda: build(Finetune))
-    assert observed.tensors().keys() == {"task_classes", "confusion", "probability"}
+    assert observed.tensors().keys() == {"is_class_of_task", "stream", "confusion", "probability"}
 
 
 @pytest.mark.parametrize("distiller", [RandomLabels, DataDistillNet])

@@ -1,6 +1,7 @@
 """The command line parses every shipped YAML and every combination of one file per axis."""
 
 import itertools
+import json
 import operator
 from functools import reduce
 from pathlib import Path
@@ -113,3 +114,57 @@ def test_the_recipe_is_plain_replay_with_statistics_of_the_memory(capsys: pytest
         capsys, base, CONFIGS / "method/er.yaml", data, CONFIGS / "setting/online.yaml", STATISTICS / "memory.yaml"
     )
     assert recipe == axes
+
+
+STREAMS = sorted((CONFIGS / "stream").glob("*.yaml"))
+MANY = [(CONFIGS / "method/er.yaml", CONFIGS / "data/digits.yaml", file) for file in STREAMS]
+MANY += [(method, CONFIGS / "stream/blurry.yaml") for method in AXES["method"]]
+MANY += [(data, CONFIGS / "stream/blurry.yaml") for data in AXES["data"]]
+MANY += [(plugin, CONFIGS / "stream/blurry.yaml") for plugin in PLUGINS]
+
+
+def test_every_stream_has_a_file() -> None:
+    files = [yaml.safe_load(file.read_text())["data"]["init_args"]["stream+"] for file in STREAMS]
+    assert sorted(one["class_path"] for (one,) in files) == class_names("stream")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [pytest.param(files, marks=[] if files in MANY[: len(STREAMS)] else [pytest.mark.slow]) for files in MANY],
+    ids=lambda files: "-".join(path.stem for path in files),
+)
+def test_streams_are_parsed_with_every_method_data_and_plug_in(
+    files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = parsed(capsys, CONFIGS / "base.yaml", *files)["data"]["init_args"]["stream"]
+    (stated,) = yaml.safe_load(files[-1].read_text())["data"]["init_args"]["stream+"]
+    assert found["class_path"].endswith(f".{stated['class_path']}")
+    assert stated.get("init_args", {}).items() <= found.get("init_args", {}).items()
+
+
+def test_files_of_streams_are_applied_in_their_order_and_options_change_the_last(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = [CONFIGS / "base.yaml", *(CONFIGS / f"stream/{name}.yaml" for name in ("long_tail", "label_noise"))]
+    settings = parsed(capsys, *files, options=("--data.stream.share", "0.4"))
+    first, second = settings["data"]["init_args"]["stream"]
+    assert first["class_path"].endswith("LongTail")
+    assert second["init_args"] == {"share": 0.4, "kind": "symmetric"}
+
+
+@pytest.mark.parametrize("names", [("long_tail", "label_noise"), ("drift",), ("rotated",)])
+def test_the_command_learns_streams_of_files(names: tuple[str, ...]) -> None:
+    files = [argument for name in names for argument in ("-c", str(CONFIGS / f"stream/{name}.yaml"))]
+    short = ["--data.drop_last=false", "--data.epochs_per_task=1", "--trainer.enable_progress_bar=false"]
+    quick = [
+        "--trainer.log_every_n_steps=1",
+        "--trainer.limit_train_batches=2",
+        "--trainer.limit_val_batches=1",
+        "--runs=runs",
+        "--name=run",
+    ]
+    assert main(["fit", "-c", str(CONFIGS / "quickstart.yaml"), *files, *short, *quick]) == 0
+    results = json.loads(Path("runs/run/results.json").read_text())
+    kinds = {"long_tail": "LongTail", "label_noise": "LabelNoise", "drift": "GaussianDrift", "rotated": "RotatedImages"}
+    assert results["status"] == "complete"
+    assert results["dataset"] == f"digits ({', '.join(kinds[name] for name in names)})"  # not comparable with digits

@@ -132,6 +132,29 @@ def test_test_on_other_images_gives_the_accuracy_of_each_class(
     assert "| average | all tasks | 10 |" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [(["--data.task_sizes", "[1,3]"], [3, 9]), (["-c", str(CONFIGS / "stream/rotated.yaml")], [12])],
+    ids=["uneven tasks", "domains"],
+)
+def test_test_on_a_folder_measures_uneven_tasks_and_takes_domains_as_one(
+    options: list[str], tasks: list[int], trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["-c", str(CONFIGS / "base.yaml"), "-c", str(CONFIGS / "data/image_folder.yaml")]
+    places = ["--data.root", str(trained / "images"), "--runs", "runs"]
+    assert main(["fit", *files, *options, *OPTIONS, *places, "--data.epochs_per_task", "1"]) == 0
+    results = json.loads(Path("runs/mine/results.json").read_text())
+    capsys.readouterr()
+    assert main(["test", "runs/mine", str(trained / "images"), "--format", "csv"]) == 0
+    printed = capsys.readouterr()
+    rows = [row for row in rows_of(printed.out) if row["task"]]
+    assert [int(row["images"]) for row in rows if not row["class"]] == tasks
+    assert sorted(row["class"] for row in rows if row["class"]) == list("abcd")
+    found = [float(row["accuracy"]) for row in rows if not row["class"]]
+    assert found == pytest.approx(results["accuracy_matrix"][-1][: len(tasks)], abs=1e-3)  # the first domain is raw
+    assert ("several domains, so the images count as one task" in printed.err) is (len(tasks) == 1)
+
+
 def test_test_of_a_run_alone_is_on_its_own_images(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     results = json.loads((Path(run) / "results.json").read_text())
     before = sorted(Path(run).rglob("*"))

@@ -13,7 +13,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from PIL import Image
 from torch import Tensor
 
-from ddn_lightning.data import decoding
+from ddn_lightning.data import FewShot, RotatedImages, decoding
 from ddn_lightning.data.image_reader import ImageReader
 from ddn_lightning.data.image_tree import tree_classes, tree_images
 from ddn_lightning.data.split_image_folder import SplitImageFolder, channel_statistics
@@ -496,3 +496,11 @@ def test_only_the_first_rank_shows_progress(tree: Path, monkeypatch: pytest.Monk
     load(tree)
 
     assert shown == [rank == 0]
+
+
+def test_a_stream_does_not_change_the_measured_mean_and_std(tree: Path) -> None:
+    plain = SplitImageFolder(str(tree), num_tasks=2)
+    streamed = SplitImageFolder(str(tree), num_tasks=2, stream=[RotatedImages(), FewShot(1)])
+    for data in (plain, streamed):
+        data.setup("fit")
+    assert (plain.mean, plain.std) == (streamed.mean, streamed.std)

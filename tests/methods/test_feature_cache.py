@@ -14,12 +14,17 @@ import ddn_lightning
 from ddn_lightning import (
     ER,
     Backbone,
+    Blurry,
     ConfigurationError,
     DataDistillNet,
     FrozenFeatures,
+    GaussianDrift,
     ImageTransform,
+    LabelNoise,
     LowRankMemory,
     ReplayMethod,
+    RotatedImages,
+    Stream,
 )
 from ddn_lightning.cli import main
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
@@ -53,6 +58,23 @@ def test_the_run_is_that_of_the_frozen_backbone(fit: Fit, lookahead: str | None)
         assert torch.allclose(value, cached.get_parameter(name), rtol=0, atol=TOLERANCE), name
     assert torch.equal(whole.accuracy_matrix.nan_to_num(), cached.accuracy_matrix.nan_to_num())
     assert cached.memory[cached.memory.slots].images.shape == (10, 8)
+
+
+@pytest.mark.parametrize(
+    "stream", [[Blurry(blur=0.5), LabelNoise()], [RotatedImages()], [GaussianDrift()]], ids=lambda kinds: str(kinds[0])
+)
+def test_the_features_of_a_stream_are_those_of_the_frozen_backbone(fit: Fit, stream: list[Stream]) -> None:
+    def trained(cached: bool) -> ReplayMethod:
+        return fit(lambda: build(ER, backbone=net(cached)), PlainSequence(batch_size=6, stream=stream))
+
+    whole, cached = trained(False), trained(True)
+    assert torch.allclose(whole.head.weight, cached.head.weight, rtol=0, atol=TOLERANCE)
+    assert torch.equal(whole.accuracy_matrix.nan_to_num(), cached.accuracy_matrix.nan_to_num())
+    held, same = (method.memory[method.memory.slots] for method in (whole, cached))
+    assert held.labels.equal(same.labels)
+    assert held.tasks.equal(same.tasks)
+    assert same.images.shape == (10, 8)
+    assert "images" not in vars(cached.sequence.train_set)  # read batch by batch, not as a whole
 
 
 @pytest.mark.parametrize("method", METHODS)

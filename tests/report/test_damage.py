@@ -64,9 +64,9 @@ def test_a_page_of_randomly_damaged_runs_can_be_made(recorded_runs: Path) -> Non
         shutil.rmtree(run)
 
 
-def flip_byte_66(path: Path) -> None:
+def flip_byte_70(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[66] ^= 255
+    content[70] ^= 255
     path.write_bytes(content)
 
 
@@ -88,7 +88,7 @@ def refer_to_a_class_that_is_not_there(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("observations.npz", flip_byte_66),
+        ("observations.npz", flip_byte_70),
         ("observations.npz", claim_a_huge_array),
         ("observations.npz", refer_to_a_class_that_is_not_there),
         ("config.yaml", lambda path: path.write_text(BOMB)),
@@ -123,10 +123,10 @@ def test_pipes_and_folders_in_place_of_files_are_reported_without_blocking(name:
 def test_a_damaged_run_loses_only_its_own_figures_and_is_listed(recorded_runs: Path) -> None:
     for name in ("good", "bad"):
         copy_of(recorded_runs / "er", f"runs/{name}")
-    flip_byte_66(Path("runs/bad/observations.npz"))
+    flip_byte_70(Path("runs/bad/observations.npz"))
     assert main(["report", "runs"]) == 0
     found = Elements(Path("report.html").read_text())
-    assert len(found.all("img")) == 6 + 2 + 2  # of the good run, of the bad one without observations, of both
+    assert len(found.all("img")) == 7 + 2 + 2  # of the good run, of the bad one without observations, of both
     assert "bad observations.npz cannot be read (error: Error -3 while decompressing" in " ".join(found.text.split())
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_cannot_be_drawn_does_not_prevent_figures_of_the_others(
         monkeypatch.setattr(f"ddn_lightning.report.page.{name}", 0)
     runs = [read_run(copy_of(recorded_runs / "er", name)) for name in ("one", "two")]
     bad = copy_of(recorded_runs / "er", "bad")
-    flip_byte_66(bad / "observations.npz")
+    flip_byte_70(bad / "observations.npz")
     text = Elements(page([*runs, read_run(bad)], "test")).text
     assert "of the runs that nothing is wrong with" in text
     assert "Accuracy against training time" in text

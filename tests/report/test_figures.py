@@ -20,6 +20,7 @@ from ddn_lightning.report.figures.accuracy import (
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
 from ddn_lightning.report.figures.run_figures import pictures_of
+from ddn_lightning.report.figures.stream import stream_figure, streams_figure
 from ddn_lightning.report.figures.style import COLOURS, as_svg, save, series
 from ddn_lightning.report.statistic import Estimate
 from ddn_lightning.runs.recorded_run import Curve, read_run
@@ -110,6 +111,18 @@ def test_the_memory_is_stacked_by_task() -> None:
     assert [text.get_text() for text in axes.texts] == ["1", "1", "2"]
 
 
+def test_a_stream_is_drawn_in_the_order_of_its_classes_beside_the_memory() -> None:
+    stream = torch.tensor([[0, 8], [0, 8], [5, 1], [5, 0]])  # two moments in each of two tasks; class 1 comes first
+    left, right = stream_figure(stream, 2, torch.tensor([[0, 4], [2, 2]]), ["cat", "dog"]).axes
+    assert [label.get_text() for label in left.get_yticklabels()] == ["dog", "cat"]
+    assert left.images[0].get_array().filled(-1).tolist() == [[8, 8, 1, -1], [-1, -1, 5, 5]]
+    assert right.images[0].get_array().filled(-1).tolist() == [[4, 2], [-1, 2]]
+    assert left.get_xlim() == (0.5, 2.5)
+    assert len(stream_figure(stream, 2).axes) == 1
+    both = streams_figure({"one": stream, "two": stream.flip(1)}, 2)
+    assert [axes.get_title() for axes in both.axes] == ["one (at most 8)", "two (at most 8)"]
+
+
 def test_soft_labels_and_their_entropy_are_drawn_as_given() -> None:
     labels = torch.tensor([[0.5, 0.5], [NAN, NAN]])
     axes, _ = soft_label_figure(labels).axes
@@ -174,10 +187,10 @@ def test_a_run_has_every_figure_with_a_description(recorded_runs: Path) -> None:
     files = {path.name for path in (recorded_runs / "ddn/figures").iterdir()}
     assert files == {f"{name}.{kind}" for name in pictures for kind in ("png", "svg")}
     assert list(pictures) == [
-        *("task_accuracy", "accuracy_matrix", "confusion", "probability", "memory", "samples"),
+        *("task_accuracy", "accuracy_matrix", "confusion", "probability", "stream", "memory", "samples"),
         *("soft_labels", "label_entropy"),
     ]
     assert run.results is not None
     assert f"task 5 {run.results.matrix[-1, -1]:.1f} %" in pictures["accuracy_matrix"].description
-    assert len(pictures_of(read_run(recorded_runs / "er"))) == 6  # no soft labels
+    assert len(pictures_of(read_run(recorded_runs / "er"))) == 7  # no soft labels
     assert "task_accuracy" in {picture.name for picture in pictures_of(read_run(recorded_runs / "stopped"))}

@@ -141,7 +141,7 @@ def test_a_page_of_one_run_compares_nothing(recorded_runs: Path) -> None:
     assert main(["report", str(recorded_runs / "er")]) == 0
     page = Elements(Path("report.html").read_text())
     assert "Compared" not in page.text
-    assert len(page.all("img")) == 6
+    assert len(page.all("img")) == 7
     assert "1 run, ER on digits: ACC" in page.text
 
 

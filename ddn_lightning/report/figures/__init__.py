@@ -10,6 +10,7 @@ from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.pareto import pareto_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
+from ddn_lightning.report.figures.stream import stream_figure, streams_figure
 from ddn_lightning.report.figures.style import save_as
 
 __all__ = [
@@ -26,5 +27,7 @@ __all__ = [
     "sample_figure",
     "save_as",
     "soft_label_figure",
+    "stream_figure",
+    "streams_figure",
     "task_accuracy_figure",
 ]

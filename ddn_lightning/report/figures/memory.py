@@ -15,18 +15,18 @@ SAMPLES_IN_A_ROW = 6
 LEAST_SHARE = 0.05  # classes with a smaller share of a soft label are not listed below the image
 
 
-def composition_figure(composition: Tensor, task_classes: Tensor) -> Figure:
+def composition_figure(composition: Tensor, is_class_of_task: Tensor) -> Figure:
     """How many samples of each task the memory holds after each task.
 
     Args:
         composition: Samples of each class after each task (tasks, classes); negative for tasks that have not ended.
-        task_classes: Classes of each task (tasks, classes per task).
+        is_class_of_task: Whether each class is one of each task's (tasks, classes).
     """
     ended = [task for task in range(len(composition)) if int(composition[task].min()) >= 0]
     with in_style():
         figure, (axes,) = panels(size=(6.4, 3.6), margins=(0.8, 0.7, 0.2, 0.2))
         base = [0] * len(ended)
-        for task, classes in enumerate(task_classes):
+        for task, classes in enumerate(is_class_of_task):
             heights = [int(composition[stage, classes].sum()) for stage in ended]
             colour = COLOURS[task % len(COLOURS)]
             stages = [stage + 1 for stage in ended]

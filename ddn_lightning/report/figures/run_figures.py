@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, task_accuracy_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, normalised, probability_map
+from ddn_lightning.report.figures.stream import stream_figure
 from ddn_lightning.report.figures.style import save
 from ddn_lightning.runs.observed import Observed
 from ddn_lightning.runs.recorded_run import Curve, RecordedRun
@@ -40,6 +41,7 @@ def pictures_of(run: RecordedRun) -> list[Picture]:
     if run.observed is not None:
         names = None if run.results is None else run.results.class_names
         pictures += _predictions(run.name, run.observed, names)
+        pictures += _stream(run.observed, names)
         pictures += _memory(run.observed, names)
         pictures += _labels(run, run.observed, names)
     return pictures
@@ -82,7 +84,7 @@ def _predictions(run: str, observed: Observed, names: Sequence[str] | None) -> I
             f"Normalised confusion matrix: on average {100 * recall:.1f} % of a class are recognised.",
         )
     if observed.probability is not None:
-        last_task = float(observed.probability.nanmean(dim=0)[observed.task_classes[-1]].sum())
+        last_task = float(observed.probability.nanmean(dim=0)[observed.is_class_of_task[-1]].sum())
         yield Picture(
             "probability",
             "Mean predicted probabilities of each true class",
@@ -91,14 +93,31 @@ def _predictions(run: str, observed: Observed, names: Sequence[str] | None) -> I
         )
 
 
+def _stream(observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
+    if observed.stream is None:
+        return
+    counts = observed.stream.sum(dim=0)
+    several = int((observed.stream.view(len(observed.is_class_of_task), -1, len(counts)).sum(1) > 0).sum(0).gt(1).sum())
+    yield Picture(
+        "stream",
+        "Which class comes when" + ("" if observed.composition is None else ", and what the memory holds of it"),
+        stream_figure(observed.stream, len(observed.is_class_of_task), observed.composition, names),
+        f"{int(counts.sum())} training samples, {int(counts.min())} to {int(counts.max())} of a class; {several} of "
+        f"{len(counts)} classes come in several tasks.",
+    )
+
+
 def _memory(observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
     if observed.composition is not None:
-        counts = [int(observed.composition[-1, classes].clamp_min(0).sum()) for classes in observed.task_classes]
+        by_task = observed.composition, observed.is_class_of_task
+        if observed.memory_tasks is not None:  # a class comes in several tasks
+            by_task = observed.memory_tasks, torch.eye(len(observed.memory_tasks), dtype=torch.bool)
+        counts = [int(by_task[0][-1, chosen].clamp_min(0).sum()) for chosen in by_task[1]]
         listed = ", ".join(f"task {task + 1} {number}" for task, number in enumerate(counts))
         yield Picture(
             "memory",
             "What the memory holds",
-            composition_figure(observed.composition, observed.task_classes),
+            composition_figure(*by_task),
             f"Samples of each task in memory at the end: {listed}.",
         )
     if observed.sample_images is not None and observed.sample_labels is not None:

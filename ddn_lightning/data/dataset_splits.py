@@ -1,0 +1,118 @@
+"""The training and test images of a dataset, loaded and checked, and the task of each."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+
+from ddn_lightning.construction import Constructed
+from ddn_lightning.data.data_record import DataRecord, SplitFacts
+from ddn_lightning.data.loaded import check_one_size, check_tasks, checked, checked_domains
+from ddn_lightning.data.plan import Plan
+from ddn_lightning.data.planned_samples import PlannedSamples
+from ddn_lightning.data.streams.streams import Streams
+from ddn_lightning.samples import Samples, SelectedSamples
+
+
+class DatasetSplits(Constructed, LightningDataModule, ABC):
+    """The splits of a dataset: everything of a :class:`TaskSequence` except its loaders.
+
+    A dataset implements :meth:`load` and sets the first class attributes below, from ``name`` to ``has_domains``.
+    """
+
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    padding: int = 4
+    flip: bool = True
+    num_classes: int
+    has_domains: bool = False  # whether load_tasks gives the domain of each image
+
+    train_set: Samples
+    test_set: Samples
+    train_plan: Plan | None = None  # which training sample comes when
+    is_class_of_task: Tensor  # (num_tasks, num_classes)
+    class_order: Tensor  # all classes in the order in which they come
+    num_tasks: int
+    stream: Streams
+    eval_batch_size: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._facts: dict[bool, SplitFacts] = {}  # by whether it is the training split
+        self._features: dict[bool, Samples] = {}  # what is served instead of a split, by the same
+
+    @abstractmethod
+    def load(self, train: bool) -> tuple[Tensor, Tensor]:
+        """The training or test split: ``uint8`` images (number, channels, height, width) and labels."""
+
+    def load_tasks(self, train: bool) -> Tensor:
+        """The domain of each image of a split, in the order of :meth:`load`, if the data ``has_domains``."""
+        raise NotImplementedError
+
+    def label_names(self) -> Sequence[str] | None:
+        """The class names in label order, if the data has any."""
+        return getattr(self, "class_names", None)
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of the images."""
+        return tuple(self.test_set[:1].images.shape[1:])
+
+    def training_samples(self, task: int) -> Samples:
+        """All training samples of one task."""
+        samples = self.served(train=True)
+        assert samples.tasks is not None
+        return SelectedSamples.of(samples, (samples.tasks == task).nonzero().squeeze(1))
+
+    def served(self, train: bool) -> Samples:
+        """The samples of a split as the loaders give them: images, or features after :meth:`serve_features`."""
+        return self._features.get(train, self.train_set if train else self.test_set)
+
+    def serve_features(self, features_of: Callable[[Tensor], Tensor]) -> None:
+        """Give features instead of images, until the next setup.
+
+        Args:
+            features_of: From a batch of raw images to their features, on the host.
+        """
+        for train, split in ((True, self.train_set), (False, self.test_set)):
+            batches = torch.split(torch.arange(len(split)), self.eval_batch_size)
+            features = torch.cat([features_of(split[batch].images) for batch in batches])
+            self._features[train] = Samples(features, split.labels, tasks=split.tasks)
+
+    def data_record(self) -> DataRecord:
+        """The fingerprint of the data loaded so far."""
+        names = self.label_names()
+        return DataRecord(
+            class_names=None if names is None else tuple(names),
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+            train=self._facts.get(True),
+            test=self._facts.get(False),
+        )
+
+    def _split(self, train: bool) -> Samples:
+        images, labels = checked(self.load(train), train, self.num_classes, self.mean)
+        facts, others = SplitFacts.of(images, labels, self.num_classes), self._facts.get(not train)
+        if others is not None:
+            check_one_size(facts.image_shape, others.image_shape, train)
+        self._facts[train] = facts
+        plan = self._plan(labels, train)
+        check_tasks(plan.tasks, train, self.is_class_of_task)
+        if train:
+            self.train_plan = plan
+        if not self.stream:
+            return Samples(images, labels, tasks=plan.tasks)
+        change = partial(self.stream.change_images, num_tasks=self.num_tasks) if self.stream.changes_images else None
+        return PlannedSamples.of(images, plan, change)
+
+    def _plan(self, labels: Tensor, train: bool) -> Plan:
+        """Which samples of a split come in which task."""
+        tasks = self.is_class_of_task.int().argmax(dim=0)[labels]
+        if self.has_domains:
+            tasks = checked_domains(self.load_tasks(train), len(labels), self.num_tasks)
+        plan = Plan(torch.arange(len(labels)), labels, tasks, self.is_class_of_task, self.class_order)
+        return self.stream.change(plan, train)

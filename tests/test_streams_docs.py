@@ -1,0 +1,45 @@
+"""What docs/streams.md says is done here, from its own text."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ddn_lightning.cli import main
+from ddn_lightning.cli.parser import class_names
+from ddn_lightning.data.streams.stream import Stream
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "streams.md").read_text()
+COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_its_commands_are_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as exit_info:
+        main([*shlex.split(command)[1:], "--print_config"])
+    assert exit_info.value.code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_its_commands_train(command: str) -> None:
+    Path("configs").symlink_to(ROOT / "configs")
+    assert main(shlex.split(command)[1:]) == 0
+
+
+def test_its_python_runs_and_draws_the_picture() -> None:
+    names: dict[str, object] = {"__name__": "docs"}
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.S):
+        exec(compile(block, "docs/streams.md", "exec"), names)
+    assert isinstance(names["Weekdays"], type)
+    assert issubclass(names["Weekdays"], Stream)
+    assert Path("streams.svg").read_text().startswith("<?xml")
+
+
+def test_it_lists_every_stream_with_its_file() -> None:
+    assert sorted(re.findall(r"^\| `\w+` \| `(\w+)\(", TEXT, re.M)) == class_names("stream")
+    files = sorted(path.stem for path in (ROOT / "configs" / "stream").glob("*.yaml"))
+    assert sorted(re.findall(r"^\| `(\w+)` \| `\w+\(", TEXT, re.M)) == files
