@@ -220,7 +220,10 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
     ("options", "expected"),
     [
         (["--model", "ERR"], "model: ERR is not a known class; the choices are "),
-        (["--data", "SplitDigit"], "SplitCIFAR10, SplitCIFAR100, SplitDigits, SplitImageFolder, SplitTinyImageNet"),
+        (
+            ["--data", "SplitDigit"],
+            "SplitCIFAR10, SplitCIFAR100, SplitDigits, SplitDomainFolder, SplitImageFolder, SplitTinyImageNet",
+        ),
         (["--model.backbone", "Resnet"], "model.backbone: Resnet is not a known class; the choices are"),
         (["--model.buffer_size", "-5"], "buffer_size must be positive, got -5"),
         (["--model.lr", ".inf"], "lr must be finite, got inf"),
