@@ -174,6 +174,9 @@ def named(name: str, value: object) -> dict[str, Any]:
         kind, arguments = type(value), {**defaults, **value.constructor_arguments}  # type: ignore[attr-defined]
     elif isinstance(value, partial) and inspect.isclass(value.func):  # such as an optimizer
         kind, arguments = value.func, value.keywords
+    elif isinstance(value, list | tuple) and any(isinstance(one, Constructed) for one in value):  # such as streams
+        parts = [named(f"{name}.{place}", one) for place, one in enumerate(value)]
+        return {key: argument for part in parts for key, argument in part.items()}
     else:
         kept = plain(value)
         return {name: kept[NOT_KEPT] if _is_left_out(kept) else kept}

@@ -131,7 +131,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         """
         data = getattr(self.trainer, "datamodule", None) if has_trainer(self) else None
         flat = {name.removeprefix("method."): value for name, value in named("method", self).items()}
-        flat |= named("data", data) if isinstance(data, TaskSequence) else {}
+        if isinstance(data, TaskSequence):
+            flat |= {**named("data", data), "data.num_tasks": data.num_tasks}  # task_sizes or domains may override it
         return AttributeDict({**flat, "buffer_size": self.buffer_size, "seed": self.streams.seed})
 
     @property
