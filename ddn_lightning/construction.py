@@ -26,9 +26,11 @@ class Constructed:
         {'width': 8}
     """
 
+    constructor_arguments: dict[str, Any]
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]
+        cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]  # mypy does not know it
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Note the arguments; what is wrong with them is for the constructor to say."""
@@ -65,7 +67,7 @@ def full_signature(cls: type) -> inspect.Signature:
 
 def construction_of(made: Constructed) -> dict[str, Any]:
     """Class and arguments as plain data, which loads with ``weights_only=True``."""
-    arguments = {name: plain(value) for name, value in made.constructor_arguments.items()}  # type: ignore[attr-defined]
+    arguments = {name: plain(value) for name, value in made.constructor_arguments.items()}
     return {CLASS_PATH: path_of(type(made)), INIT_ARGS: arguments}
 
 
@@ -83,7 +85,7 @@ def changed_arguments(description: dict[str, Any], made: Constructed) -> list[st
     changed = []
     for name, value in now.items():
         then: Any = before.get(name)
-        part = made.constructor_arguments.get(name)  # type: ignore[attr-defined]
+        part = made.constructor_arguments.get(name)
         if isinstance(part, Constructed) and _class_of(then) == value[CLASS_PATH]:
             changed += [f"{name}.{line}" for line in changed_arguments(then, part)]
         elif value != then and not _is_left_out(value) and not _is_left_out(then):
@@ -171,7 +173,7 @@ def named(name: str, value: object) -> dict[str, Any]:
     if isinstance(value, Constructed):
         parameters = full_signature(type(value)).parameters.values()
         defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
-        kind, arguments = type(value), {**defaults, **value.constructor_arguments}  # type: ignore[attr-defined]
+        kind, arguments = type(value), {**defaults, **value.constructor_arguments}
     elif isinstance(value, partial) and inspect.isclass(value.func):  # such as an optimizer
         kind, arguments = value.func, value.keywords
     elif isinstance(value, list | tuple) and any(isinstance(one, Constructed) for one in value):  # such as streams

@@ -139,7 +139,7 @@ class Forgetting(TaskCallback):
         """Restore the running statistics."""
         self._evaluation.close()
 
-    on_exception = on_validation_end  # type: ignore[assignment]
+    on_exception = on_validation_end  # type: ignore[assignment]  # which ignores the exception
     on_test_start = on_validation_start  # type: ignore[assignment]
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
@@ -147,7 +147,7 @@ class Forgetting(TaskCallback):
         """Log the accuracies on all tasks."""
         pl_module.log_dict(self._row("test"), sync_dist=True)
 
-    on_test_end = on_validation_end  # type: ignore[assignment]
+    on_test_end = on_validation_end  # type: ignore[assignment]  # which ignores the exception
 
     def on_train_batch_start(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, batch: Samples, batch_idx: int

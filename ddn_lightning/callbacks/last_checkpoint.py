@@ -95,7 +95,7 @@ class LastCheckpoint(Checkpoint):
         """Restore the signal handlers."""
         self._stop.stop_listening()
 
-    on_exception = teardown  # type: ignore[assignment]
+    on_exception = teardown  # type: ignore[assignment]  # which ignores the exception
 
     def _take_over_signals(self, trainer: Trainer) -> None:
         """Replace Lightning's handlers, which would act in the middle of a step."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from lightning.pytorch.utilities.types import LRSchedulerConfig
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from ddn_lightning.checkpoint import checks
@@ -58,6 +59,16 @@ def take_given(
     if is_new:
         checkpoint["lr_schedulers"] = [copy.deepcopy(config.scheduler.state_dict()) for config in schedulers]
     return is_new
+
+
+def unfreeze(module: nn.Module, added: Sequence[dict[str, Any]]) -> None:
+    """Train the parameters of groups that callbacks have added: ``BaseFinetuning`` leaves them frozen at a resume."""
+    parameters = {parameter for group in added for parameter in group["params"]}
+    for part in module.modules() if parameters else ():
+        for parameter in parameters.intersection(part.parameters(recurse=False)):
+            parameter.requires_grad_(True)
+            if isinstance(part, _BatchNorm):
+                part.track_running_stats = True
 
 
 def check_optimizers(saved: object, optimizers: Sequence[Optimizer]) -> None:

@@ -20,7 +20,7 @@ def configure_trainer(trainer: Trainer, num_tasks: int, epochs_per_task: int, ev
             "evaluate_every_n_epochs to measure accuracy within tasks"
         )
     epochs = num_tasks * epochs_per_task
-    if trainer.fast_dev_run:  # type: ignore[attr-defined]
+    if trainer.fast_dev_run:  # type: ignore[attr-defined]  # Lightning does not declare it
         trainer.fit_loop.epoch_loop.max_steps = -1  # Lightning's limit of batches holds in each task
     else:
         if trainer.max_epochs not in (None, -1, LIGHTNINGS_MAX_EPOCHS, epochs):
@@ -31,4 +31,4 @@ def configure_trainer(trainer: Trainer, num_tasks: int, epochs_per_task: int, ev
         trainer.check_val_every_n_epoch = evaluate_every_n_epochs
     trainer.fit_loop.max_epochs = epochs
     # any other number may give a resumed run the data of another epoch's task
-    trainer.reload_dataloaders_every_n_epochs = 1  # type: ignore[attr-defined]
+    trainer.reload_dataloaders_every_n_epochs = 1  # type: ignore[attr-defined]  # nor this

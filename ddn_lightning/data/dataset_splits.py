@@ -14,6 +14,7 @@ from ddn_lightning.data.loaded import check_one_size, check_tasks, checked, chec
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.planned_samples import PlannedSamples
 from ddn_lightning.data.streams.streams import Streams
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.samples import Samples, SelectedSamples
 
 
@@ -51,7 +52,7 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
 
     def load_tasks(self, train: bool) -> Tensor:
         """The domain of each image of a split, in the order of :meth:`load`, if the data ``has_domains``."""
-        raise NotImplementedError
+        raise ConfigurationError(f"{type(self).__name__} has_domains, and must write load_tasks(train)")
 
     def label_names(self) -> Sequence[str] | None:
         """The class names in label order, if the data has any."""

@@ -32,7 +32,7 @@ class PlannedSamples(Samples):
         return planned
 
     @cached_property
-    def images(self) -> Tensor:  # type: ignore[override]
+    def images(self) -> Tensor:  # type: ignore[override]  # a field of the base
         """All images, copied at the first use."""
         return self[:].images
 

@@ -164,7 +164,7 @@ class SlotBuffer(Memory):
 
     def _check_policy(self) -> None:
         """Refuse attributes that would be lost in a checkpoint; functions and arguments are there anyway."""
-        known = [id(argument) for argument in self.constructor_arguments.values()]  # type: ignore[attr-defined]
+        known = [id(argument) for argument in self.constructor_arguments.values()]
         for name in vars(self).keys() - self._policy().keys() - set(OF_ANY_BUFFER):
             value = getattr(self, name)
             if not callable(value) and id(value) not in known:

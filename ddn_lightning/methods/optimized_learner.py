@@ -8,15 +8,14 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes
-from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given
-from ddn_lightning.construction import changed_arguments, full_signature
+from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given, unfreeze
+from ddn_lightning.construction import changed_arguments
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import (
     ConfigurationError,
@@ -29,7 +28,13 @@ from ddn_lightning.errors import (
 from ddn_lightning.lightning_internals import batches_logged, has_trainer
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
 from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, has_model
-from ddn_lightning.methods.optimizer_checks import check_optimizer, check_schedulers, steps_taken
+from ddn_lightning.methods.optimizer_checks import (
+    check_creates,
+    check_optimizer,
+    check_schedulers,
+    note_unused,
+    steps_taken,
+)
 from ddn_lightning.methods.task_schedule import LRSchedulerCallable, TaskSchedule
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import gradient_of_sum
@@ -85,8 +90,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
             check_positive(gradient_clip_val=gradient_clip_val)
         check_choice(get_args(Interval), lr_scheduler_interval=lr_scheduler_interval)
         check_choice(get_args(ClipAlgorithm), gradient_clip_algorithm=gradient_clip_algorithm)
-        _check_creates("optimizer", optimizer, "of the parameters, such as AdamW or partial(AdamW, lr=0.001)")
-        _check_creates("lr_scheduler", lr_scheduler, "of the optimizer, such as partial(StepLR, step_size=10)")
+        check_creates("optimizer", optimizer, "of the parameters, such as AdamW or partial(AdamW, lr=0.001)")
+        check_creates("lr_scheduler", lr_scheduler, "of the optimizer, such as partial(StepLR, step_size=10)")
         self.automatic_optimization = False
         self.lr = lr
         self.momentum = momentum
@@ -223,7 +228,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
         trainer = self.trainer
         check_optimizer(self, self.lr_milestones if self.has_own_optimizer else ())
         check_schedulers(self, restarts=self.schedule is not None)
-        self._note_unused_arguments()
+        if self.build_optimizer is not None:
+            note_unused(self, OF_SGD)
         self.configured = Configured.of(trainer.optimizers[0], trainer.lr_scheduler_configs)
         checkpoint, self._resumed_from = self._resumed_from, None
         if checkpoint is not None:
@@ -235,7 +241,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
     def on_train_start(self) -> None:
         """Say which arguments override the checkpoint's, now that it is accepted; the command has its own note."""
         super().on_train_start()
-        if self._changes and not any(isinstance(callback, RunRecord) for callback in self.trainer.callbacks):  # type: ignore[attr-defined]
+        if self._changes and not any(isinstance(callback, RunRecord) for callback in self.trainer.callbacks):  # type: ignore[attr-defined]  # Lightning does not declare it
             note(f"resuming with other arguments than the checkpoint's: {', '.join(self._changes)}")
         self._changes = []
 
@@ -245,14 +251,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         assert self.configured is not None
         self.configured = replace(self.configured, groups=self.configured.groups[: len(before.groups)])
         self._is_schedule_new = take_given(checkpoint, optimizers, schedulers, self.configured, before)
-        added = {
-            parameter for group in optimizers[0].param_groups[len(before.groups) :] for parameter in group["params"]
-        }
-        for module in self.modules() if added else ():  # BaseFinetuning adds their groups, but leaves them frozen
-            for parameter in added.intersection(module.parameters(recurse=False)):
-                parameter.requires_grad_(True)
-                if isinstance(module, _BatchNorm):
-                    module.track_running_stats = True
+        unfreeze(self, optimizers[0].param_groups[len(before.groups) :])
 
     def _changes_since(self, checkpoint: dict[str, Any]) -> list[str]:
         """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
@@ -263,13 +262,6 @@ class OptimizedLearner(CalibratedLearner, ABC):
             is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments
             changes += [change for change in options if not (is_sgd and change.startswith("optimizer."))]
         return changes
-
-    def _note_unused_arguments(self) -> None:
-        defaults = full_signature(type(self)).parameters
-        given = {name: getattr(self, name) for name in OF_SGD if getattr(self, name) != defaults[name].default}
-        if given and self.build_optimizer is not None:
-            values = ", ".join(f"{name}={value}" for name, value in given.items())
-            note(f"optimizer is given, and these options of the default SGD do not apply to it: {values}")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what was configured, before the table of contents."""
@@ -303,8 +295,3 @@ class OptimizedLearner(CalibratedLearner, ABC):
         optimizers = self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimizers, list)
         return optimizers[1]
-
-
-def _check_creates(name: str, given: object, example: str) -> None:
-    if given is not None and not callable(given):
-        raise ConfigurationError(f"{name} must be a function {example}, got {given!r}")

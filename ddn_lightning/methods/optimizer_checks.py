@@ -6,6 +6,7 @@ from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, ReduceLROnPlateau
 
+from ddn_lightning.construction import full_signature
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
@@ -40,6 +41,21 @@ def check_optimizer(method: Learner, ignored_milestones: Sequence[int]) -> None:
             "lr_milestones must be left out with optimizer, lr_scheduler or an overridden configure_optimizers, got "
             f"{tuple(ignored_milestones)}"
         )
+
+
+def check_creates(name: str, given: object, example: str) -> None:
+    """Refuse an argument that creates nothing; ``example`` says what would."""
+    if given is not None and not callable(given):
+        raise ConfigurationError(f"{name} must be a function {example}, got {given!r}")
+
+
+def note_unused(method: Learner, names: Sequence[str]) -> None:
+    """Note which of these arguments, all of the default SGD, were given beside another optimizer."""
+    defaults = full_signature(type(method)).parameters
+    given = {name: getattr(method, name) for name in names if getattr(method, name) != defaults[name].default}
+    if given:
+        values = ", ".join(f"{name}={value}" for name, value in given.items())
+        note(f"optimizer is given, and these options of the default SGD do not apply to it: {values}")
 
 
 def check_schedulers(method: Learner, restarts: bool) -> None:

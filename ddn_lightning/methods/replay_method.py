@@ -117,9 +117,9 @@ class ReplayMethod(OptimizedLearner, ABC):
     def _size_of_memory(self, buffer_size: int) -> int:
         """The size that the memory was given, if any, which is then recorded as the method's."""
         size = self.memory.buffer_size or buffer_size
-        if vars(self)["constructor_arguments"].get("buffer_size", size) != size:
+        if self.constructor_arguments.get("buffer_size", size) != size:
             note(f"the memory has {size} slots, its own buffer_size, not the {buffer_size} of the method")
-            vars(self)["constructor_arguments"]["buffer_size"] = size
+            self.constructor_arguments["buffer_size"] = size
         self.hparams["buffer_size"] = size
         return size
 

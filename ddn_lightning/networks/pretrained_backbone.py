@@ -50,7 +50,7 @@ class PretrainedBackbone(Backbone, ABC):
             raise ConfigurationError(_unbuilt(f"{type(self).__name__} {name}", pretrained is True, error)) from error
         if not isinstance(pretrained, bool):
             load_weights(self.model, Path(pretrained).expanduser(), classifier)
-        vars(self)["constructor_arguments"].pop("pretrained", None)  # a checkpoint has the weights
+        self.constructor_arguments.pop("pretrained", None)  # a checkpoint has the weights
         if frozen:
             self.requires_grad_(False).eval()
 
