@@ -1,4 +1,4 @@
-"""What the README says is done here, from the README's own text."""
+"""What the front page and the manual say is done here, from their own text."""
 
 import json
 import os
@@ -11,47 +11,34 @@ from pathlib import Path
 
 import pytest
 import torch
+from documents import README, ROOT, TEXT, blocks, commands, generated, run
 from torchvision.transforms.functional import to_pil_image
 
 from ddn_lightning import ER, DataDistillNet, SplitDigits
 from ddn_lightning.bench.cost import peak_memory
 from ddn_lightning.bench.prepared_method import PreparedMethod, Workload
-from ddn_lightning.cli import main
 from ddn_lightning.cli.bench_command import as_markdown
 from ddn_lightning.names import TITLES, method_table
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-COMMANDS = [
-    command.strip()
-    for block in re.findall(r"```bash\n(.*?)```", README, re.S)
-    for line in block.splitlines()
-    for command in line.split(" && ")
-]
+COMMANDS = commands(TEXT)
+OWN_MODULES = {"der": "class DER", "layer": "class OneLayer"}  # saved by the reader, with what the block contains
 NEEDS_DATA = ("cifar", "image_folder")  # understood, but not run: there is nothing to run on
 
 
 @pytest.fixture(autouse=True)
 def _as_in_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    (tmp_path / "der.py").write_text(python_block("class DER"))
+    for module, content in OWN_MODULES.items():
+        (tmp_path / f"{module}.py").write_text(python_block(content))
+        sys.modules.pop(module, None)
     monkeypatch.syspath_prepend(tmp_path)
-    sys.modules.pop("der", None)
 
 
 def python_block(containing: str) -> str:
-    (block,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if containing in block]
-    return block
-
-
-def run(command: str) -> int:
-    program, *arguments = shlex.split(command)
-    assert program == "ddn"
-    try:
-        return main(arguments)
-    except SystemExit as error:
-        return int(error.code or 0)
+    found = {block for block in blocks(TEXT, "python") if containing in block}
+    assert len(found) == 1
+    return found.pop()
 
 
 def test_exactly_two_commands_set_up_and_run() -> None:
@@ -62,7 +49,8 @@ def test_exactly_two_commands_set_up_and_run() -> None:
     ]
 
 
-HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn report", "ddn bench", "photos/", "ddn export")
+OF_RUNS = ("ddn report", "ddn compare", "photos/", "ddn export")
+HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn bench", *OF_RUNS)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +76,14 @@ def test_the_table_shows_what_the_quick_start_gives() -> None:
     assert run("ddn fit --config configs/quickstart.yaml") == 0
     (results,) = Path("runs").glob("*/results.json")
     measured = json.loads(results.read_text())["accuracy_matrix"]
-    rows = re.findall(r"│ task \d  │(.*)│", README)
+    rows = re.findall(r"│ task \d  │(.*)│", TEXT)
     assert len(rows) == 5
     for stage, row in enumerate(rows):
         shown = [float(cell) for cell in row.split("│")[: stage + 1]]
         assert shown == pytest.approx(measured[stage][: stage + 1], abs=8)  # machines may round differently
 
 
-ROWS = re.findall(r"^\| .*?\| (\d+\.\d+) ± (\d+\.\d+) \|.*?`(ddn fit .*?--seed_everything \d+)` \|$", README, re.M)
+ROWS = re.findall(r"^\| .*?\| (\d+\.\d+) ± (\d+\.\d+) \|.*?`(ddn fit .*?--seed_everything \d+)` \|$", TEXT, re.M)
 
 
 # the last is ER, which has a row without --model too
@@ -114,14 +102,13 @@ def test_each_measured_row_is_what_its_command_gives(mean: str, deviation: str, 
 
 
 def test_all_measured_rows_were_found() -> None:
-    with_command = re.sub(r"<!-- (digits|others|measured|gain) -->.*?<!-- /\1 -->", "", README, flags=re.S)
+    with_command = re.sub(r"<!-- (digits|others|measured|gain) -->.*?<!-- /\1 -->", "", TEXT, flags=re.S)
     assert len(ROWS) == len(re.findall(r"^\|.* ± .*\|$", with_command, re.M)) == 9
 
 
 def shown(block: str) -> list[list[str]]:
     """The cells of a table that ``ddn reproduce`` has printed."""
-    content = README.partition(f"<!-- {block} -->\n")[2].partition(f"<!-- /{block} -->")[0]
-    header, _, *rows = (line.split(" | ") for line in content.splitlines())
+    header, _, *rows = (line.split(" | ") for line in generated(TEXT, block).splitlines())
     assert all(len(row) == len(header) for row in rows)
     return rows
 
@@ -158,7 +145,7 @@ def test_reproducing_digits_gives_the_table_shown(capsys: pytest.CaptureFixture[
     mean, _, deviation, _ = plain[4].split()
     assert abs(float(measured[4].split()[0]) - float(mean)) < 4 * float(deviation)
     for row in (plain, distilled):
-        assert f"| {row[4].removesuffix(' (5)')} | {row[7].removesuffix(' (5)')} | `ddn fit" in README
+        assert f"| {row[4].removesuffix(' (5)')} | {row[7].removesuffix(' (5)')} | `ddn fit" in TEXT
 
 
 def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,17 +156,20 @@ def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.Monk
     assert run(command) == 0
     assert opened == [Path("page.html").resolve().as_uri()]
     assert "ER on digits" in Path("page.html").read_text()
+    (command,) = [command for command in COMMANDS if command.startswith("ddn compare ")]
+    assert run(command) == 0
 
 
-def test_the_pictures_are_small() -> None:
+def test_the_front_page_is_short_and_its_pictures_are_small() -> None:
+    assert len(README.splitlines()) <= 200
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
-    assert len(pictures) == 3
+    assert len(pictures) == 2
     for picture in pictures:
         assert (ROOT / picture).stat().st_size < 150_000
 
 
 SPEED = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text())
-SPEED_SHOWN = README.partition("<!-- speed -->")[2].partition("<!-- /speed -->")[0]
+SPEED_SHOWN = generated(TEXT, "speed")
 
 
 def test_the_tables_of_speed_are_those_of_the_recorded_run() -> None:
@@ -221,7 +211,7 @@ def test_a_model_is_taken_along_by_three_commands(tmp_path: Path, capsys: pytest
 
 
 def test_all_notebooks_are_listed() -> None:
-    listed = re.findall(r"\]\(notebooks/([^)]*ipynb)\)", README)
+    listed = re.findall(r"\]\(\.\./notebooks/([^)]*ipynb)\) \|", TEXT)
     assert listed == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -272,20 +262,14 @@ def test_the_installed_command_finds_a_method_where_it_is_run() -> None:
     subprocess.run([Path(sys.executable).parent / program, *arguments, "--print_config"], check=True)
 
 
-def test_every_file_that_is_linked_is_there() -> None:
-    linked = re.findall(r"\]\((?!http|#)(.*?)\)", README)
+def test_every_file_and_section_that_the_front_page_links_is_there() -> None:
+    linked = re.findall(r"\]\((?!http)(.*?)\)", README)
     assert linked
-    assert all((ROOT / path).exists() for path in linked)
-
-
-def test_every_section_that_is_linked_is_there() -> None:
-    headings = re.findall(r"^## (.*)$", README, re.M)
-    sections = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-    linked = re.findall(r"\]\(#(.*?)\)", README)
-    assert linked
-    assert set(linked) <= sections
+    for path, _, section in (link.partition("#") for link in linked):
+        assert (ROOT / path).exists()
+        headings = re.findall(r"^## (.*)$", (ROOT / path).read_text(), re.M) if section else []
+        assert section in ["", *(heading.lower().replace(" ", "-") for heading in headings)]
 
 
 def test_the_table_of_methods_is_made_from_the_classes() -> None:
-    shown = README.partition("<!-- methods -->\n")[2].partition("<!-- /methods -->")[0]
-    assert shown == method_table()
+    assert generated(README, "methods") == method_table()

@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
+import documents
 import pytest
+from documents import generated
 
 from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.gain import ARMS, gain_arms, gain_table
 from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 BED = ("cifar10@16", "ResNet18 width 16", "online", 200)
 ACC = [30.0, 34.0, 34.5, 35.0]  # of the four arms
 CALIBRATED_FM = [25.0, 25.0, 21.0, 20.0]
@@ -75,9 +76,9 @@ def test_the_figure_puts_in_brackets_what_is_not_shown() -> None:
     assert few.axes[0].texts[0].get_text().startswith("(")
 
 
-def test_the_readme_shows_the_gain_as_it_was_measured() -> None:
+def test_the_manual_shows_the_gain_as_it_was_measured() -> None:
     arms = gain_arms(measured_runs(), BED)
-    shown = README.partition("<!-- gain -->\n")[2].partition("<!-- /gain -->")[0]
+    shown = generated(documents.TEXT, "gain")
     assert shown.strip() == gain_table(arms).strip()
     drawn = (ROOT / "notebooks" / "gain.svg").read_text()
     labels = [text.get_text() for panel in gain_figure(arms).axes for text in panel.texts]

@@ -1,16 +1,17 @@
-"""What we have measured, and that the README shows exactly that."""
+"""What we have measured, and that the manual shows exactly that."""
 
 import re
 import shlex
 from pathlib import Path
 
+import documents
 import pytest
+from documents import generated
 
 from ddn_lightning.cli import main
 from ddn_lightning.report.measured import measured_runs, measured_table
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 COMMANDS = {
     re.sub(r" --seed_everything \d+| --trainer.log_every_n_steps 50", "", run.command) for run in measured_runs()
 }
@@ -52,9 +53,8 @@ def test_without_runs_to_report_there_is_no_table() -> None:
     assert measured_table([run for run in measured_runs(TEXT) if run.seed == 5]) == ""
 
 
-def test_the_readme_shows_what_was_measured() -> None:
-    shown = README.partition("<!-- measured -->\n")[2].partition("<!-- /measured -->")[0]
-    assert "<!-- /measured -->" in README
+def test_the_manual_shows_what_was_measured() -> None:
+    shown = generated(documents.TEXT, "measured")
     assert shown.strip() == measured_table(measured_runs()).strip()
 
 
