@@ -15,4 +15,4 @@ INLINE = re.compile(r"\$`(.+?)`\$")
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs for each page."""
     markdown = LINE.sub(lambda found: f"\n{convert(found[1].strip(), display='block')}\n", markdown)
-    return INLINE.sub(lambda found: convert(found[1].strip()), markdown)
+    return INLINE.sub(lambda found: f"<span>{convert(found[1].strip())}</span>", markdown)

@@ -8,6 +8,7 @@ import yaml
 from documents import OWN_TESTS, PAGES, ROOT, blocks
 
 import ddn_lightning
+from ddn_lightning.names import METHODS
 
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
@@ -46,6 +47,11 @@ def test_no_role_or_formula_is_left_as_source(site: Path) -> None:
     for page in PAGES:
         rendered = site / page.removeprefix("docs/").replace("index.md", "").removesuffix(".md") / "index.html"
         assert "$$" not in rendered.read_text(), page
+
+
+def test_every_method_has_a_page() -> None:
+    listed = [page for page in pages_of(SITE["nav"]) if page.startswith("methods/")]
+    assert sorted(listed) == sorted(["methods/index.md", *(f"methods/{facts.key}.md" for facts in METHODS.values())])
 
 
 def pages_of(entry: object) -> list[str]:
