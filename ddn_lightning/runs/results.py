@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ddn_lightning.runs.files import read_regular, write_text
 RESULTS_FILE = "results.json"
 MATRIX_FILE = "accuracy_matrix.csv"  # the same matrix, for spreadsheets
 COMPLETE, INCOMPLETE, DIVERGED = "complete", "incomplete", "diverged"  # values of "status"
+SPLITS = ("train", "test")  # of the record of the data
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
 
@@ -43,6 +44,11 @@ class Results:
     statistics: str = "running"  # BatchNorm statistics of the evaluation: running, memory or both
     calibrated_acc: float | None = None  # with calibrated BatchNorm statistics, if statistics is both
     calibrated_fm: float | None = None
+    task_il_acc: float | None = None  # average accuracy among the classes of each sample's task
+    chosen_on_seeds: tuple[int, ...] = ()  # seeds by which the settings were chosen
+    forgetting_definition: Mapping[str, str] = field(default_factory=dict)  # arguments of Forgetting, if recorded
+    num_images: Mapping[str, int] = field(default_factory=dict)  # by split, as far as recorded
+    image_shape: tuple[int, ...] = ()  # channels, height, width, if recorded
 
     @property
     def title(self) -> str:
@@ -104,6 +110,7 @@ def parse_results(content: bytes) -> Results:
         return None if value is None or not math.isfinite(float(value)) else float(value)
 
     names = results.get("class_names")
+    splits = {name: dict(facts) for name, facts in dict(results.get("data") or {}).items() if name in SPLITS and facts}
     plugin = results.get("plugin")
     return Results(
         method=str(results["method"]),
@@ -125,7 +132,23 @@ def parse_results(content: bytes) -> Results:
         statistics=str(results.get("statistics", "running")),
         calibrated_acc=number("calibrated_average_accuracy"),
         calibrated_fm=number("calibrated_forgetting"),
+        task_il_acc=_task_il_acc(results),
+        chosen_on_seeds=tuple(map(int, results.get("chosen_on_seeds") or ())),
+        forgetting_definition={str(k): str(v) for k, v in dict(results.get("forgetting_definition") or {}).items()},
+        num_images={name: sum(map(int, facts["images_per_class"])) for name, facts in splits.items()},
+        image_shape=tuple(map(int, splits["train"]["image_shape"])) if "train" in splits else (),
     )
+
+
+def _task_il_acc(results: Mapping[str, Any]) -> float | None:
+    """The recorded value; of results of 0.1, which have the matrix only, the mean of its last row."""
+    if "task_il_average_accuracy" in results or "task_il_matrix" not in results:
+        values = [results.get("task_il_average_accuracy")]
+    else:
+        values = results["task_il_matrix"][-1]
+    numbers = [float(value) for value in values if value is not None]
+    is_whole = len(numbers) == len(values) > 0 and all(map(math.isfinite, numbers))
+    return sum(numbers) / len(numbers) if is_whole else None
 
 
 def _number(value: Any) -> float | None:
