@@ -86,14 +86,21 @@ def paper_target(run: RecordedRun) -> Target | None:
     return None if run.results is None or why_not_the_papers(run) else paper_targets()[_cell(run.results, run.config)]
 
 
-def why_not_the_papers(run: RecordedRun) -> str | None:
-    """Why a run stands beside no number of the paper, such as ``width 20 instead of 64``; ``None`` if it does."""
+def why_not_the_papers(run: RecordedRun, cell: Cell | None = None) -> str | None:
+    """Why a run stands beside no number of the paper, such as ``width 20 instead of 64``; ``None`` if it does.
+
+    Args:
+        run: The run.
+        cell: The cell that the number is of; by default any.
+    """
     if run.results is None:
         return "it has no results"
     if found := differences_to_paper(run.results, run.config):
         return ", ".join(found)
-    is_known = _cell(run.results, run.config) in paper_targets()
-    return None if is_known else f"{run.results.title} with memory {run.results.buffer_size} is not in the paper"
+    found_cell = _cell(run.results, run.config)
+    if found_cell not in paper_targets():
+        return f"{run.results.title} with memory {run.results.buffer_size} is not in the paper"
+    return None if cell in (None, found_cell) else "options of another cell"
 
 
 def _cell(results: Results, config: Mapping[str, Any]) -> Cell:

@@ -67,6 +67,12 @@ def test_a_run_in_the_papers_setting_stands_beside_its_cell(run: RecordedRun, na
         assert (target.acc, target.fm) == (36.05, 49.99)
 
 
+def test_a_run_stands_only_beside_the_cell_that_its_options_make() -> None:
+    online, offline = (Cell(setting, "cifar10", 200, "er") for setting in ("online", "offline"))
+    assert why_not_the_papers(a_run(), online) is None
+    assert why_not_the_papers(a_run(), offline) == "options of another cell"
+
+
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
