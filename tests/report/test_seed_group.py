@@ -22,6 +22,8 @@ def test_runs_that_differ_only_in_seed_or_folder_are_one_group() -> None:
     first, second = a_run(seed=0, config={"runs": "a"}), a_run(seed=1, config={"runs": "b"})
     other = a_run(seed=2, config={"model.init_args.lr": 0.1})
     assert by_seed([first, other, second]) == [[first, second], [other]]
+    chosen = a_run(seed=3, config={"chosen_on_seeds": [0]})  # says where the settings come from, and changes none
+    assert by_seed([first, chosen]) == [[first, chosen]]
     same_settings = a_run(seed=0, plugin="DataDistillNet")
     assert by_seed([first, same_settings]) == [[first], [same_settings]]
 
