@@ -22,7 +22,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import DivergenceError
 from ddn_lightning.learner import Learner
 from ddn_lightning.notes import note
-from ddn_lightning.runs.config import changes
+from ddn_lightning.runs.config import changes, load_yaml
 from ddn_lightning.runs.files import write_text
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 from ddn_lightning.runs.results import COMPLETE, DIVERGED, INCOMPLETE, RESULTS_FILE, read_divergence, write_results
@@ -112,6 +112,7 @@ class RunRecord(TaskCallback):
         forgetting = Forgetting.of(trainer)
         results = {"status": status, "reason": reason, "steps": trainer.global_step, **results_of(method, forgetting)}
         processor = self._processor_seconds
+        results["chosen_on_seeds"] = (load_yaml(self.config) or {}).get("chosen_on_seeds") or []
         results["seconds"] = round(self._seconds, 1)
         results["cpu_minutes"] = None if processor is None else round(processor / 60, 4)
         write_results(self.folder, results)
@@ -164,6 +165,7 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
         **_rounded(forgetting.summary(method.accuracy_matrix)),
         "forgetting_definition": {"over": forgetting.over, "reference": forgetting.reference},
         "accuracy_matrix": _plain(method.accuracy_matrix),
+        "task_il_average_accuracy": _rounded(forgetting.summary(method.task_il_matrix)).get("average_accuracy"),
         "task_il_matrix": _plain(method.task_il_matrix),
         "statistics": forgetting.statistics_of(method),
         **_calibrated(method, forgetting),

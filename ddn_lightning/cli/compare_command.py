@@ -7,14 +7,14 @@ from typing import Literal
 from ddn_lightning.cli.output import check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.cli.report_command import read_runs
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.notes import note
-from ddn_lightning.report.group_comparison import as_csv, as_latex, as_markdown, compare_groups
+from ddn_lightning.report.group_comparison import WORTH_FINDING, as_csv, as_latex, as_markdown, compare_groups
 from ddn_lightning.report.seed_group import STATISTICS
 
-DESCRIPTION = """Compare groups of runs: differences to a baseline, paired by seed, with 95 % confidence intervals and
-processor time. Runs that differ only in their seed form one row. A folder of runs means all runs in it:
-ddn compare runs --baseline er -o table.md --figure cost.png"""
+DESCRIPTION = """Compare groups of runs: differences to a baseline, paired by seed, with 95 % confidence intervals, the
+seeds that they need, and processor time. Runs that differ only in their seed form one row. A folder of runs means all
+runs in it: ddn compare runs --baseline er -o table.md --figure cost.png"""
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "latex": as_latex}
 FIGURE_FORMATS = (".png", ".svg")
 
@@ -28,7 +28,9 @@ def compare(arguments: Sequence[str]) -> int:
         if Path(settings.figure).suffix.lower() not in FIGURE_FORMATS:
             raise ConfigurationError(f"figure must be a file that ends in .png or .svg, got {settings.figure}")
     statistics = STATISTICS if settings.statistics == "both" else (settings.statistics,)
-    comparison = compare_groups(read_runs([Path(run) for run in settings.runs]), settings.baseline, statistics)
+    check_positive(difference=settings.difference)
+    runs = read_runs([Path(run) for run in settings.runs])
+    comparison = compare_groups(runs, settings.baseline, statistics, settings.difference)
     if not comparison.rows:
         reasons = "; ".join(comparison.left_out) or "none has them recorded"
         raise ConfigurationError(f"run must be finished and have {settings.statistics} statistics, but {reasons}")
@@ -38,8 +40,8 @@ def compare(arguments: Sequence[str]) -> int:
         save_as(pareto_figure(comparison.rows), Path(settings.figure))
     write_output(settings.output, FORMATS[settings.format](comparison))
     if settings.format != "markdown":  # Markdown lists them itself
-        for line in comparison.left_out:
-            note(f"left out {line}")
+        for line in (*comparison.warnings, *(f"left out {line}" for line in comparison.left_out)):
+            note(line)
     return 0
 
 
@@ -57,6 +59,12 @@ def _parser() -> CommandParser:
         type=Literal["running", "calibrated", "both"],
         default="both",
         help="BatchNorm statistics of the evaluation; runs without them are left out.",
+    )
+    parser.add_argument(
+        "--difference",
+        type=float,
+        default=WORTH_FINDING,
+        help="Difference in ACC worth finding, in points: the table says how many seeds it needs.",
     )
     parser.add_argument("--format", type=Literal["markdown", "csv", "latex"], default="markdown", help="Table format.")
     parser.add_argument("-o", "--output", type=str, default="-", help="File for the table; - prints it.")

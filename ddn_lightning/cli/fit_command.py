@@ -13,7 +13,7 @@ from traceback import walk_tb
 from typing import Any
 
 import torch
-from jsonargparse.typing import NonNegativeFloat
+from jsonargparse.typing import NonNegativeFloat, NonNegativeInt
 from lightning.fabric.utilities.seed import max_seed_value
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -40,6 +40,7 @@ from ddn_lightning.runs.recorded_run import CONFIG_FILE
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
 
 ALL_DEVICES = -1
+CHOSEN_ON_SEEDS = "Seeds by which these settings were chosen: 'ddn compare' warns where they are reported."
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError on a CPU
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # passes the run folder to the processes of other devices
 
@@ -76,6 +77,7 @@ class DDNCommand(LightningCLI):
             "<runs>/<name>/checkpoints/last.ckpt, from which --ckpt_path last resumes.",
         )
         parser.add_argument("--runs", type=str, default="runs", help="Parent folder of all run folders.")
+        parser.add_argument("--chosen_on_seeds", type=list[NonNegativeInt], default=[], help=CHOSEN_ON_SEEDS)
         # not in trainer.callbacks: the list of a later file replaces that of an earlier one
         parser.add_class_arguments(Forgetting, "forgetting")
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")

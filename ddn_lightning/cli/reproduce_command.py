@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,7 @@ from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.paper import Cell, why_not_the_papers
 from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
@@ -23,14 +23,16 @@ from ddn_lightning.reproduce.plan import SELECTORS, TABLES, Options, Run, plan, 
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
-from ddn_lightning.runs.results import RunResult, read_divergence, read_result
+from ddn_lightning.runs.recorded_run import RecordedRun, read_run
+from ddn_lightning.runs.results import RESULTS_FILE, RunResult, read_divergence, read_result
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
 SOME_FAILED = 1  # exit code
 SUFFIXES = {".csv": "csv", ".json": "json"}
 DESCRIPTION = """Execute the runs of a table of the DDN paper, each in its own process, and print mean ± std (n) beside
-the paper's numbers. The same command continues after a stop: it skips finished runs and resumes killed ones. Runs that
-diverged are listed and excluded from the means. Arguments after -- are passed to every run:
+the paper's numbers; where the runs are not in the paper's setting, such as with --width 20, the reason instead. The
+same command continues after a stop: it skips finished runs and resumes killed ones. Runs that diverged are listed and
+excluded from the means. Arguments after -- are passed to every run:
 ddn reproduce digits -- --trainer.limit_train_batches=2"""
 
 
@@ -60,7 +62,8 @@ def reproduce(arguments: Sequence[str]) -> int:
         return code
     name = _format(settings)
     diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
-    report = FORMATS[name](compare_with_paper(targets, _results(runs), diverged))
+    reasons = _reasons(runs, {target.cell for target in targets if target.acc is not None})
+    report = FORMATS[name](compare_with_paper(targets, _results(runs), diverged, reasons))
     if name == "markdown":  # the table states its source
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
     write_output(settings.output or STANDARD_OUTPUT, report)
@@ -138,6 +141,16 @@ def _results(runs: Sequence[Run]) -> dict[Cell, list[RunResult | None]]:
     for run in runs:
         results.setdefault(run.cell, []).append(read_result(run.folder))
     return results
+
+
+def _reasons(runs: Sequence[Run], cells: Collection[Cell]) -> dict[Cell, str]:
+    """Why the runs of these cells, which differ in their seed only, are not in the paper's setting."""
+    first: dict[Cell, RecordedRun] = {}
+    for run in runs:
+        if run.cell in cells and run.cell not in first and (run.folder / RESULTS_FILE).is_file():
+            first[run.cell] = read_run(run.folder)
+    found = {cell: why_not_the_papers(run, cell) for cell, run in first.items() if run.results is not None}
+    return {cell: reason for cell, reason in found.items() if reason is not None}
 
 
 def _format(settings: Namespace) -> str:

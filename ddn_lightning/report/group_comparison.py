@@ -1,34 +1,22 @@
 """Groups of runs compared with a baseline on the same seeds, as rows and as Markdown, CSV or LaTeX."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ddn_lightning.report.power import POWER, SeedsNeeded, seeds_needed
 from ddn_lightning.report.seed_group import STATISTICS, SeedGroup, Statistics, baselines_of, by_seed, names_of
 from ddn_lightning.report.statistic import Estimate, estimate, paired_difference, paired_ratio
-from ddn_lightning.report.tables import NOTHING, as_ranges, csv_table, in_markdown, markdown_table, rounded
+from ddn_lightning.report.tables import NOTHING, as_ranges, csv_table, in_markdown, latex_table, markdown_table, rounded
 from ddn_lightning.runs.recorded_run import RecordedRun
 
-HEADER = ("group", "n", "seeds", "ACC ↑", "FM ↓", "against", "Δ ACC", "Δ FM", "CPU min", "cost")
-EXPLANATION = (
-    "ACC and FM in percent: mean ± standard deviation. Δ: difference to the row in column 'against', paired by seed: "
-    "mean [95 % confidence interval by Student's t] (seeds in common). 'difference' only where the interval excludes 0 "
-    "with at least 3 seeds; intervals are not corrected for multiple comparisons. Cost: processor time divided by the "
-    "baseline's on the same seeds, evaluation included."
+HEADER = (
+    *("group", "n", "seeds", "ACC ↑", "FM ↓", "task-IL ACC ↑", "against", "Δ ACC", "seeds needed", "Δ FM"),
+    *("CPU min", "cost"),
 )
-ESTIMATES = ("acc", "fm", "acc_difference", "fm_difference", "cpu_minutes", "cost")
-LATEX = {
-    "\\": r"\textbackslash{}",
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "Δ": r"$\Delta$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "[": "{[}",  # after a line break, LaTeX would read an option
-}
+ALIGNMENT = "lrllllllllll"  # in LaTeX
+WORTH_FINDING = 1.0  # difference in ACC, in points
+ONE_SEED = "one seed: no interval"
+ESTIMATES = ("acc", "fm", "task_il_acc", "acc_difference", "fm_difference", "cpu_minutes", "cost")
 
 
 @dataclass(frozen=True)
@@ -49,6 +37,9 @@ class ComparedRow:
         baseline: Name of the group that ``cost`` is relative to.
         cost: Processor time divided by the baseline's, paired by seed.
         measures: The images of ``acc`` and ``fm``, if a validation split was held out.
+        task_il_acc: Average accuracy in percent among the classes of each sample's task.
+        seeds_needed: Seeds with which ``acc_difference`` would be found; ``None`` without one, or with a single seed.
+        choosing_seeds: Those of its seeds by which its settings were chosen.
     """
 
     group: str
@@ -64,6 +55,9 @@ class ComparedRow:
     baseline: str | None
     cost: Estimate | None
     measures: str = ""
+    task_il_acc: Estimate | None = None
+    seeds_needed: SeedsNeeded | None = None
+    choosing_seeds: tuple[int, ...] = ()
 
     @property
     def title(self) -> str:
@@ -78,10 +72,12 @@ class GroupComparison:
     Args:
         rows: The rows; each baseline comes before the groups compared with it.
         left_out: Runs that are in no row, each with the reason.
+        difference: Difference in ACC worth finding, in points.
     """
 
     rows: Sequence[ComparedRow]
     left_out: Sequence[str] = ()
+    difference: float = WORTH_FINDING
 
     @property
     def has_pairs(self) -> bool:
@@ -89,14 +85,36 @@ class GroupComparison:
         return any(row.acc_difference is not None and row.against != row.group for row in self.rows)
 
     @property
+    def warnings(self) -> list[str]:
+        """A sentence about each group that is reported on seeds by which its settings were chosen."""
+        chosen = {row.group: row.choosing_seeds for row in self.rows if row.choosing_seeds}
+        return [
+            f"{group}: {'seed' if len(seeds) == 1 else 'seeds'} {as_ranges(seeds)} chose the settings of this group: "
+            "what they give is optimistic"
+            for group, seeds in chosen.items()
+        ]
+
+    @property
     def explanation(self) -> str:
         """What the columns mean, and the images of the rows with a validation split."""
-        measured = [f"{row.title}: {row.measures}." for row in self.rows if row.measures]
-        return " ".join([EXPLANATION, *measured])
+        columns = (
+            "Rows are in the order given, each baseline first. ACC and FM in percent: mean ± standard deviation; "
+            "task-IL: among the classes of each sample's task. Δ: difference to the row in column 'against', paired by "
+            "seed: mean [95 % confidence interval by Student's t] (seeds in common). 'difference' only where the "
+            "interval excludes 0 with at least 3 seeds; intervals are not corrected for multiple comparisons. Seeds "
+            "needed: with that many, the paired t-test at level 0.05 finds a true Δ ACC of the observed size / of "
+            f"{self.difference:g} {'point' if self.difference == 1 else 'points'} with probability {POWER:g}, if it "
+            "varies as much as here: a rough guess from few seeds. Cost: processor time divided by the baseline's on "
+            "the same seeds, evaluation included."
+        )
+        return " ".join([columns, *(f"{row.title}: {row.measures}." for row in self.rows if row.measures)])
 
 
 def compare_groups(
-    runs: Sequence[RecordedRun], baseline: str | None = None, statistics: Sequence[Statistics] = STATISTICS
+    runs: Sequence[RecordedRun],
+    baseline: str | None = None,
+    statistics: Sequence[Statistics] = STATISTICS,
+    difference: float = WORTH_FINDING,
 ) -> GroupComparison:
     """Compare groups of runs with a baseline on the same data, network and memory.
 
@@ -104,6 +122,7 @@ def compare_groups(
         runs: The runs.
         baseline: Name of the baseline; by default each method is compared with its plain form.
         statistics: BatchNorm statistics to show, where they were evaluated.
+        difference: Difference in ACC worth finding, in points.
 
     Raises:
         ConfigurationError: If no group has the baseline's name.
@@ -123,7 +142,8 @@ def compare_groups(
         for group in sorted(groups, key=sort_key)
         for kind in statistics
     ]
-    return GroupComparison([row for row in rows if row is not None], left_out)
+    known = [_with_seeds_needed(row, difference) for row in rows if row is not None]
+    return GroupComparison(known, left_out, difference)
 
 
 def _seed_groups(runs: Sequence[RecordedRun]) -> tuple[list[SeedGroup], list[str]]:
@@ -175,7 +195,14 @@ def _row(
         baseline=None if baseline is None else names[baseline],
         cost=None if baseline is None else paired_ratio(group.cpu_minutes, baseline.cpu_minutes),
         measures=group.results.measures,
+        task_il_acc=estimate(group.values("task_il_acc", kind).values()),
+        choosing_seeds=group.choosing_seeds,
     )
+
+
+def _with_seeds_needed(row: ComparedRow, difference: float) -> ComparedRow:
+    found = row.acc_difference
+    return row if found is None else replace(row, seeds_needed=seeds_needed(found, difference))
 
 
 def _title(group: str, statistics: Statistics) -> str:
@@ -183,20 +210,19 @@ def _title(group: str, statistics: Statistics) -> str:
 
 
 def as_markdown(comparison: GroupComparison) -> str:
-    """A table to read, with an explanation and the runs left out."""
+    """A table to read, with an explanation, warnings and the runs left out."""
     text = f"{markdown_table(HEADER, [cells(row) for row in comparison.rows])}\n{comparison.explanation}\n"
-    if comparison.left_out:
-        text += "\nLeft out:\n\n" + "".join(f"- {in_markdown(line)}\n" for line in comparison.left_out)
+    for title, lines in (("Warning", comparison.warnings), ("Left out", comparison.left_out)):
+        if lines:
+            text += f"\n{title}:\n\n" + "".join(f"- {in_markdown(line)}\n" for line in lines)
     return text
 
 
 def as_latex(comparison: GroupComparison) -> str:
-    """A table for a paper, for the package booktabs; explanation and runs left out are comments."""
-    lines = [" & ".join(map(_in_latex, line)) + r" \\" for line in (HEADER, *map(cells, comparison.rows))]
-    comments = [comparison.explanation, *(f"Left out: {line}" for line in comparison.left_out)]
-    parts = [r"% needs \usepackage{booktabs}", *(f"% {' '.join(comment.split())}" for comment in comments)]
-    parts += [r"\begin{tabular}{lrlllllllr}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]
-    return "\n".join([*parts, r"\end{tabular}"]) + "\n"
+    """A table for a paper, for the package booktabs; explanation, warnings and runs left out are comments."""
+    comments = [comparison.explanation, *(f"Warning: {line}" for line in comparison.warnings)]
+    comments += [f"Left out: {line}" for line in comparison.left_out]
+    return latex_table(HEADER, [cells(row) for row in comparison.rows], ALIGNMENT, comments)
 
 
 def as_csv(comparison: GroupComparison) -> str:
@@ -206,11 +232,18 @@ def as_csv(comparison: GroupComparison) -> str:
 
 def cells(row: ComparedRow) -> list[str]:
     """The cells of a row, in the order of ``HEADER``."""
-    acc, fm, minutes = (NOTHING if value is None else value.mean_std for value in (row.acc, row.fm, row.cpu_minutes))
-    differences = [_difference(value) for value in (row.acc_difference, row.fm_difference)]
+    measured = (row.acc, row.fm, row.task_il_acc, row.cpu_minutes)
+    *measures, minutes = (NOTHING if value is None else value.mean_std for value in measured)
+    acc_difference, fm_difference = (_difference(value) for value in (row.acc_difference, row.fm_difference))
+    differences = [row.against or NOTHING, acc_difference, _needed(row), fm_difference]
     cost = NOTHING if row.cost is None else f"{row.cost.mean:.2f}"
-    seeds = as_ranges(row.seeds)
-    return [row.title, str(row.acc.n), seeds, acc, fm, row.against or NOTHING, *differences, minutes, cost]
+    return [row.title, str(row.acc.n), as_ranges(row.seeds), *measures, *differences, minutes, cost]
+
+
+def _needed(row: ComparedRow) -> str:
+    if row.acc_difference is None:
+        return NOTHING
+    return ONE_SEED if row.seeds_needed is None else str(row.seeds_needed)
 
 
 def _difference(value: Estimate | None) -> str:
@@ -221,17 +254,16 @@ def _difference(value: Estimate | None) -> str:
     return f"{value.mean:+.2f}{interval} ({value.n}), {value.verdict}"
 
 
-def _in_latex(text: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))
-
-
 def _record(row: ComparedRow) -> dict[str, str | float | None]:
     record: dict[str, str | float | None] = {
         "group": row.group,
         "statistics": row.statistics,
         "seeds": " ".join(map(str, row.seeds)),
         "measures": row.measures,
+        "choosing_seeds": " ".join(map(str, row.choosing_seeds)),
         "against": row.against,
+        "seeds_needed_observed": getattr(row.seeds_needed, "observed", None),
+        "seeds_needed_target": getattr(row.seeds_needed, "target", None),
     }
     for name in ESTIMATES:
         value: Estimate | None = getattr(row, name)

@@ -16,7 +16,14 @@ from ddn_lightning.report.figures.pareto import pareto_pictures
 from ddn_lightning.report.figures.run_figures import Picture, pictures_of
 from ddn_lightning.report.figures.style import INK, as_svg
 from ddn_lightning.report.group_comparison import compare_groups
-from ddn_lightning.report.page_tables import has_paper, paired_table, results_table, seeds_table, settings_tables
+from ddn_lightning.report.page_tables import (
+    has_paper,
+    paired_table,
+    paper_notes,
+    results_table,
+    seeds_table,
+    settings_tables,
+)
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun
 from ddn_lightning.runs.results import Results
 
@@ -87,10 +94,12 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         groups=seeds_table(finished),
         paired=paired_table(comparison),
         paired_note=comparison.explanation,
+        warnings=comparison.warnings,
         left_out=comparison.left_out,
         costs=costs,
         costs_problem=costs_problem,
         has_paper=has_paper(finished),
+        paper_notes=paper_notes(finished),
         broken=[run for run in runs if not run.is_finished or run.problems],
         comparing=comparing,
         comparing_problem=comparing_problem,
@@ -110,19 +119,18 @@ def rerun_command(run: RecordedRun) -> str:
 
 
 def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> str:
-    ranked = [run for run in finished if run.results and run.results.method != "Joint"] or finished  # an upper bound
-    best = max(ranked, key=lambda run: run.results.acc if run.results and run.results.acc else 0.0, default=None)
+    """How many runs there are, and the result of the only one that is finished; several are not ranked."""
     counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     diverged = sum(run.results is not None and run.results.divergence is not None for run in runs)
     counted += f" ({diverged} diverged)" if diverged else ""
-    if best is None or best.results is None:
+    if not finished:
         return f"{counted}, none of them finished."
-    whole = f"{best.results.title} on {best.results.dataset}: {_outcome(best.results)}"
-    if len(finished) == 1:
-        return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
-    counted += f", {len(finished)} of them finished."
-    is_one_dataset = len({run.results.dataset for run in finished if run.results}) == 1
-    return f"{counted} Highest: {best.name}, {whole}." if is_one_dataset else counted
+    if len(finished) > 1:
+        return f"{counted}, {len(finished)} of them finished."
+    results = finished[0].results
+    assert results is not None
+    whole = f"{results.title} on {results.dataset}: {_outcome(results)}"
+    return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
 
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:

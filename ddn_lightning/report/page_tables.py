@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddn_lightning.report.group_comparison import HEADER, GroupComparison, cells
-from ddn_lightning.report.paper import paper_target
+from ddn_lightning.report.paper import paper_target, why_not_the_papers
+from ddn_lightning.report.paper_setting import PAPER_DATA
 from ddn_lightning.report.seed_group import by_seed, differences, varied_settings
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, duration
@@ -22,11 +23,12 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """The text of a cell, its sort key, and the identifier of the element it links to."""
+    """The text of a cell, its sort key, the identifier of the element it links to, and the reason why it is empty."""
 
     text: str = ""
     key: str = ""
     link: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,16 @@ def has_paper(runs: Sequence[RecordedRun]) -> bool:
     return any(paper_target(run) is not None for run in runs)
 
 
+def paper_notes(runs: Sequence[RecordedRun]) -> list[str]:
+    """Why runs on the paper's data stand beside none of its numbers, a sentence per reason."""
+    reasons: dict[str, list[str]] = {}
+    for run in runs:
+        reason = why_not_the_papers(run)
+        if reason and run.results is not None and run.results.dataset in PAPER_DATA:
+            reasons.setdefault(reason, []).append(run.name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+
 def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> PageTable:
     """One row per finished run.
 
@@ -59,8 +71,15 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
         anchors: Identifier of the section about each run, by name.
     """
     with_paper = has_paper(runs)
-    columns = [Column("Run"), *_measure_columns(with_paper), Column("AAA", True), Column("Method"), Column("Plug-in")]
-    columns += [Column("Data"), Column("Memory", True), Column("Seed", True), Column("Time", True)]
+    columns = [Column("Run"), *_measure_columns(with_paper), Column("Task-IL ACC", True), Column("AAA", True)]
+    columns += [
+        Column("Method"),
+        Column("Plug-in"),
+        Column("Data"),
+        Column("Memory", True),
+        Column("Seed", True),
+        Column("Time", True),
+    ]
     has_splits = any(run.results is not None and run.results.measures for run in runs)
     columns += [Column("Measured on")] if has_splits else []
     rows = []
@@ -69,7 +88,13 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
         results = run.results
         row = [TableCell(run.name, run.name, anchors.get(run.name, ""))]
         row += _beside_paper(run, [_number(results.acc), _number(results.fm)], with_paper)
-        row += [_number(results.aaa), _text(results.method), _text(results.plugin or ""), _text(results.dataset)]
+        row += [
+            _number(results.task_il_acc),
+            _number(results.aaa),
+            _text(results.method),
+            _text(results.plugin or ""),
+            _text(results.dataset),
+        ]
         row += [_number(results.buffer_size, ".0f"), _number(results.seed, ".0f"), _duration(results.seconds)]
         row += [_text(results.measures or "ACC, FM (test)")] if has_splits else []
         rows.append(row)
@@ -82,16 +107,17 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
     if all(len(group) == 1 for group in groups):
         return PageTable()
     with_paper = has_paper(runs)
-    columns = [Column("Method"), *_measure_columns(with_paper), Column("Data"), Column("Memory", True)]
-    columns += [Column("What differs"), Column("Runs")]
+    columns = [Column("Method"), *_measure_columns(with_paper), Column("Task-IL ACC", True), Column("Data")]
+    columns += [Column("Memory", True), Column("What differs"), Column("Runs")]
     varied = varied_settings(group[0] for group in groups)
     rows = []
     for number, group in enumerate(groups):
         first = group[0].results
         assert first is not None
-        measures = [_mean(estimate(getattr(run.results, name) for run in group)) for name in ("acc", "fm")]
+        names = ("acc", "fm", "task_il_acc")
+        *measures, task_il = [_mean(estimate(getattr(run.results, name) for run in group)) for name in names]
         options = ", ".join(one.describe(number) for one in varied if one.values[number])
-        row = [_text(first.title), *_beside_paper(group[0], measures, with_paper), _text(first.dataset)]
+        row = [_text(first.title), *_beside_paper(group[0], measures, with_paper), task_il, _text(first.dataset)]
         row += [_number(first.buffer_size, ".0f"), _text(options), _text(", ".join(run.name for run in group))]
         rows.append(row)
     return PageTable(columns, rows)
@@ -103,9 +129,10 @@ def paired_table(comparison: GroupComparison) -> PageTable:
         return PageTable()
     rows = []
     for row in comparison.rows:
-        numbers = [row.acc, row.fm, row.acc_difference, row.fm_difference, row.cpu_minutes, row.cost]
+        numbers = [row.acc, row.fm, row.task_il_acc, row.acc_difference, row.fm_difference, row.cpu_minutes, row.cost]
         means = ["" if value is None else str(value.mean) for value in numbers]
-        keys = [row.title, str(row.acc.n), "", *means[:2], row.against or "", *means[2:]]
+        needed = row.seeds_needed and row.seeds_needed.observed
+        keys = [row.title, str(row.acc.n), "", *means[:3], row.against or "", means[3], str(needed or ""), *means[4:]]
         texts = ["" if text == NOTHING else text for text in cells(row)]
         rows.append([TableCell(text, key) for text, key in zip(texts, keys, strict=True)])
     words = ("group", "seeds", "against")
@@ -148,14 +175,15 @@ def _measure_columns(with_paper: bool) -> list[Column]:
 
 
 def _beside_paper(run: RecordedRun, measures: Sequence[TableCell], with_paper: bool) -> list[TableCell]:
-    """ACC and FM, each followed by the paper's number and the difference if ``with_paper``."""
+    """ACC and FM, each followed by the paper's number and the difference, or why there are none, if ``with_paper``."""
     if not with_paper:
         return list(measures)
     target = paper_target(run)
     row = []
     for ours, theirs in zip(measures, (None, None) if target is None else (target.acc, target.fm), strict=True):
         difference = float(ours.key) - theirs if ours.key and theirs is not None else None
-        row += [ours, _number(theirs), _number(difference, "+.2f")]
+        missing = TableCell(reason=why_not_the_papers(run) or "")
+        row += [ours, *([missing] * 2 if theirs is None else [_number(theirs), _number(difference, "+.2f")])]
     return row
 
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 from ddn_lightning.names import method_key, plugin_key
+from ddn_lightning.report.paper_setting import DATA, SETTINGS, differences_to_paper
+from ddn_lightning.report.seed_group import MODEL
 from ddn_lightning.runs.recorded_run import RecordedRun
+from ddn_lightning.runs.results import Results
 
 PAPER_TABLES = ("table1", "table2", "table3", "table4", "per_task")
-SETTINGS = {1: "online", 50: "offline"}  # by epochs per task
-NUM_TASKS = {"cifar10": 5, "cifar100": 10, "tiny_imagenet": 10}
-PAPER_WEIGHTS = {"alpha": 1.0, "beta": 0.9}  # of DDN, in all tables
 
 
 @dataclass(frozen=True)
@@ -81,26 +82,31 @@ def _target(row: dict[str, str]) -> Target:
 
 
 def paper_target(run: RecordedRun) -> Target | None:
-    """The paper's numbers for the same setting, data, memory, method and plug-in, if it has any.
+    """The paper's numbers for a run in the paper's setting, if it has any. Learning rates may differ."""
+    return None if run.results is None or why_not_the_papers(run) else paper_targets()[_cell(run.results, run.config)]
 
-    The network and the learning rates may differ.
+
+def why_not_the_papers(run: RecordedRun, cell: Cell | None = None) -> str | None:
+    """Why a run stands beside no number of the paper, such as ``width 20 instead of 64``; ``None`` if it does.
+
+    Args:
+        run: The run.
+        cell: The cell that the number is of; by default any.
     """
-    cell = _cell(run)
-    return None if cell is None else paper_targets().get(cell)
+    if run.results is None:
+        return "it has no results"
+    if found := differences_to_paper(run.results, run.config):
+        return ", ".join(found)
+    found_cell = _cell(run.results, run.config)
+    if found_cell not in paper_targets():
+        return f"{run.results.title} with memory {run.results.buffer_size} is not in the paper"
+    return None if cell in (None, found_cell) else "options of another cell"
 
 
-def _cell(run: RecordedRun) -> Cell | None:
-    results = run.results
-    epochs = run.config.get("data.init_args.epochs_per_task")
-    setting = SETTINGS.get(epochs) if isinstance(epochs, int) else None
-    if results is None or setting is None or NUM_TASKS.get(results.dataset) != len(results.matrix):
-        return None
-    model = {key.removeprefix("model.init_args."): value for key, value in run.config.items()}
-    if model.get("old_memory_weight", 0) or model.get("replay_weight", 1) != 1:  # a control, not in the paper
-        return None
-    method, plugin = method_key(results.method), plugin_key(results.plugin)
-    options = {key.removeprefix("distiller.init_args."): value for key, value in model.items()}
-    if plugin == "ddn" and any(options.get(name, value) != value for name, value in PAPER_WEIGHTS.items()):
-        return None
-    variant = f"epsilon={options.get('epsilon')}" if plugin == "label_smoothing" else ""
-    return Cell(setting, results.dataset, results.buffer_size, method, plugin, variant)
+def _cell(results: Results, config: Mapping[str, Any]) -> Cell:
+    """The cell of a run in the paper's setting."""
+    setting = SETTINGS[config[f"{DATA}epochs_per_task"]]
+    plugin = plugin_key(results.plugin)
+    epsilon = config.get(f"{MODEL}distiller.init_args.epsilon")
+    variant = f"epsilon={epsilon}" if plugin == "label_smoothing" else ""
+    return Cell(setting, results.dataset, results.buffer_size, method_key(results.method), plugin, variant)

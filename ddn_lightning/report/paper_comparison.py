@@ -8,7 +8,7 @@ from types import MappingProxyType
 from ddn_lightning.names import title_of
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.report.statistic import Estimate, estimate
-from ddn_lightning.report.tables import NOTHING, csv_table, markdown_table, rounded
+from ddn_lightning.report.tables import NOTHING, csv_table, in_markdown, markdown_table, rounded
 from ddn_lightning.runs.results import RunResult
 
 MEASURE_TITLES = {"acc": "ACC ↑", "fm": "FM ↓"}
@@ -36,12 +36,14 @@ class Row:
         status: Which runs are missing; empty if none.
         n: Number of runs with results.
         measures: ``acc``, ``fm``, and ``task1``, ``task2``, ... where the paper states them.
+        reason: Why the paper's numbers are left out, if they are.
     """
 
     cell: Cell
     status: str
     n: int
     measures: Mapping[str, Comparison]
+    reason: str | None = None
 
     @property
     def method(self) -> str:
@@ -54,6 +56,7 @@ def compare_with_paper(
     targets: Sequence[Target],
     results: Mapping[Cell, Sequence[RunResult | None]],
     diverged: Mapping[Cell, int] = MappingProxyType({}),
+    reasons: Mapping[Cell, str] = MappingProxyType({}),
 ) -> list[Row]:
     """Our mean over runs beside the paper's number, for each cell.
 
@@ -62,26 +65,33 @@ def compare_with_paper(
         results: Results of the planned runs of each cell, ``None`` for runs without one. A cell without an entry
             belongs to a method that is not available.
         diverged: Number of diverged runs of each cell.
+        reasons: Why the runs of a cell are not in the paper's setting: its numbers are left out.
     """
-    return [_row(target, results.get(target.cell), diverged.get(target.cell, 0)) for target in targets]
+    return [
+        _row(target, results.get(target.cell), diverged.get(target.cell, 0), reasons.get(target.cell))
+        for target in targets
+    ]
 
 
-def _row(target: Target, planned: Sequence[RunResult | None] | None, diverged: int) -> Row:
+def _row(target: Target, planned: Sequence[RunResult | None] | None, diverged: int, reason: str | None) -> Row:
+    def beside(ours: Estimate | None, paper: float | None) -> Comparison:
+        return Comparison(ours, paper if reason is None else None)
+
     done = [result for result in planned or () if result is not None]
     measures = {
-        "acc": Comparison(estimate(result.acc for result in done), target.acc),
-        "fm": Comparison(estimate(result.fm for result in done), target.fm),
+        "acc": beside(estimate(result.acc for result in done), target.acc),
+        "fm": beside(estimate(result.fm for result in done), target.fm),
     }
     for task, accuracy in enumerate(target.per_task):
         ours = estimate(result.per_task[task] for result in done if task < len(result.per_task))
-        measures[f"task{task + 1}"] = Comparison(ours, accuracy)
+        measures[f"task{task + 1}"] = beside(ours, accuracy)
     status = "not available" if planned is None else f"{len(done)} of {len(planned)} runs"
     status += f", {diverged} diverged" if diverged else ""
-    return Row(target.cell, "" if planned and len(done) == len(planned) else status, len(done), measures)
+    return Row(target.cell, "" if planned and len(done) == len(planned) else status, len(done), measures, reason)
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """A table to read: mean ± standard deviation (n), the paper's number and the difference."""
+    """A table to read: mean ± standard deviation (n), the paper's number and the difference, or why there is none."""
     header = ["setting", "data", "buffer", "method"]
     for name in rows[0].measures if rows else MEASURE_TITLES:
         is_task = name not in MEASURE_TITLES
@@ -96,7 +106,16 @@ def as_markdown(rows: Sequence[Row]) -> str:
         if row.status:
             cells[4] = row.status if row.n == 0 else f"{cells[4]}, {row.status}"
         lines.append(cells)
-    return markdown_table(header, lines, numbers_from=4)
+    return markdown_table(header, lines, numbers_from=4) + _without_the_papers(rows)
+
+
+def _without_the_papers(rows: Sequence[Row]) -> str:
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row.reason is not None:
+            reasons.setdefault(row.reason, []).append(f"{row.method}, {row.cell.data}, {row.cell.buffer_size}")
+    lines = [in_markdown(f"{'; '.join(names)}: {reason}") for reason, names in reasons.items()]
+    return "\nWithout the paper's numbers:\n\n" + "".join(f"- {line}\n" for line in lines) if lines else ""
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -128,4 +147,5 @@ def _record(row: Row) -> dict[str, str | float | None]:
         record[f"{name}_std"] = rounded(getattr(comparison.ours, "std", None))
         record[f"{name}_paper"] = rounded(comparison.paper)
         record[f"{name}_difference"] = rounded(comparison.difference)
+    record["why_not_the_papers"] = row.reason
     return record

@@ -16,12 +16,14 @@ from ddn_lightning.runs.results import Results
 
 Statistics = Literal["running", "calibrated"]
 STATISTICS: tuple[Statistics, ...] = ("running", "calibrated")
+Measure = Literal["acc", "fm", "task_il_acc"]
 MODEL = "model.init_args."
 TEST_BED = ("data.", f"{MODEL}backbone", "trainer.", "forgetting.over", "forgetting.reference")
 CONTROLS = {"old_memory_weight": 0, "replay_steps": 1, "replay_weight": 1, "running_statistics": "all"}  # when off
 # settings that do not change a result
 IGNORED_KEYS = (
     *("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only"),
+    "chosen_on_seeds",
     *("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps"),
 )
 COMPARED_PREFIXES = (MODEL, "data.init_args.", "forgetting.")
@@ -122,7 +124,13 @@ class SeedGroup:
         options = {key.removeprefix(MODEL): value for key, value in self.first.config.items() if key.startswith(MODEL)}
         return sum(name in defaults and value != defaults[name] for name, value in options.items())
 
-    def values(self, name: Literal["acc", "fm"], statistics: Statistics) -> dict[int, float | None]:
+    @property
+    def choosing_seeds(self) -> tuple[int, ...]:
+        """Those of its seeds by which the settings were chosen, as far as any of its runs records it."""
+        chose = {seed for run in self.runs.values() if run.results is not None for seed in run.results.chosen_on_seeds}
+        return tuple(sorted(chose & set(self.runs)))
+
+    def values(self, name: Measure, statistics: Statistics) -> dict[int, float | None]:
         """A measure by seed, with these BatchNorm statistics."""
         return {seed: _measure(run.results, name, statistics) for seed, run in self.runs.items()}
 
@@ -132,15 +140,15 @@ class SeedGroup:
         return {seed: None if run.results is None else run.results.cpu_minutes for seed, run in self.runs.items()}
 
 
-def _measure(results: Results | None, name: Literal["acc", "fm"], statistics: Statistics) -> float | None:
+def _measure(results: Results | None, name: Measure, statistics: Statistics) -> float | None:
     if results is None:
         return None
     is_calibrated = results.statistics == "memory"  # evaluated with calibrated statistics only
+    measures = {"acc": results.acc, "fm": results.fm, "task_il_acc": results.task_il_acc}
     if (statistics == "calibrated") == is_calibrated:
-        return results.acc if name == "acc" else results.fm
-    if is_calibrated:
-        return None
-    return results.calibrated_acc if name == "acc" else results.calibrated_fm
+        return measures[name]
+    calibrated = {} if is_calibrated else {"acc": results.calibrated_acc, "fm": results.calibrated_fm}
+    return calibrated.get(name)
 
 
 def _defaults(method: str) -> dict[str, Any]:

@@ -1,10 +1,24 @@
-"""Tables as Markdown and CSV, and the short forms of numbers in their cells."""
+"""Tables as Markdown, CSV and LaTeX, and the short forms of numbers in their cells."""
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
 
 NOTHING = "-"  # in a cell without a number
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "Δ": r"$\Delta$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after a line break, LaTeX would read an option
+}
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int | None = None) -> str:
@@ -24,6 +38,33 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers
 def in_markdown(text: str) -> str:
     """Text on one line, with ``|`` escaped."""
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def latex_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], alignment: str, comments: Sequence[str] = ()
+) -> str:
+    r"""A LaTeX table for the package booktabs, after its comments.
+
+    >>> print(latex_table(["a_b", "c"], [["50 %", "1 ± 2"]], "lr", ["made by hand"]), end="")
+    % needs \usepackage{booktabs}
+    % made by hand
+    \begin{tabular}{lr}
+    \toprule
+    a\_b & c \\
+    \midrule
+    50 \% & 1 $\pm$ 2 \\
+    \bottomrule
+    \end{tabular}
+    """
+    first, *lines = [" & ".join(map(in_latex, line)) + r" \\" for line in (header, *rows)]
+    parts = [r"% needs \usepackage{booktabs}", *(f"% {' '.join(comment.split())}" for comment in comments)]
+    parts += [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", first, r"\midrule", *lines]
+    return "\n".join([*parts, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def in_latex(text: str) -> str:
+    """Text on one line, with LaTeX's special characters escaped."""
+    return "".join(LATEX.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def csv_table(records: Sequence[Mapping[str, object]]) -> str:

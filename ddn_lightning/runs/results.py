@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ddn_lightning.runs.files import read_regular, write_text
 RESULTS_FILE = "results.json"
 MATRIX_FILE = "accuracy_matrix.csv"  # the same matrix, for spreadsheets
 COMPLETE, INCOMPLETE, DIVERGED = "complete", "incomplete", "diverged"  # values of "status"
+SPLITS = ("train", "test")  # of the record of the data
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
 
@@ -46,6 +47,11 @@ class Results:
     measured_on: str = "test"  # images of the matrix, FM, BWT and AAA: test or validation
     validation_acc: float | None = None  # average accuracy on the validation split, if there is one
     test_accuracies: tuple[float | None, ...] = ()  # of each task, if opened once after a run with a validation split
+    task_il_acc: float | None = None  # average accuracy among the classes of each sample's task
+    chosen_on_seeds: tuple[int, ...] = ()  # seeds by which the settings were chosen
+    forgetting_definition: Mapping[str, str] = field(default_factory=dict)  # arguments of Forgetting, if recorded
+    num_images: Mapping[str, int] = field(default_factory=dict)  # by split, as far as recorded
+    image_shape: tuple[int, ...] = ()  # channels, height, width, if recorded
 
     @property
     def acc_measured_on(self) -> str:
@@ -128,6 +134,7 @@ def parse_results(content: bytes) -> Results:
         return None if value is None or not math.isfinite(float(value)) else float(value)
 
     names = results.get("class_names")
+    splits = {name: dict(facts) for name, facts in dict(results.get("data") or {}).items() if name in SPLITS and facts}
     plugin = results.get("plugin")
     return Results(
         method=str(results["method"]),
@@ -152,7 +159,23 @@ def parse_results(content: bytes) -> Results:
         measured_on=measured_on,
         validation_acc=number("average_accuracy") if measured_on == "validation" else None,
         test_accuracies=tuple(map(_number, test.get("accuracies", ()))),
+        task_il_acc=_task_il_acc(results),
+        chosen_on_seeds=tuple(map(int, results.get("chosen_on_seeds") or ())),
+        forgetting_definition={str(k): str(v) for k, v in dict(results.get("forgetting_definition") or {}).items()},
+        num_images={name: sum(map(int, facts["images_per_class"])) for name, facts in splits.items()},
+        image_shape=tuple(map(int, splits["train"]["image_shape"])) if "train" in splits else (),
     )
+
+
+def _task_il_acc(results: Mapping[str, Any]) -> float | None:
+    """The recorded value; of results of 0.1, which have the matrix only, the mean of its last row."""
+    if "task_il_average_accuracy" in results or "task_il_matrix" not in results:
+        values = [results.get("task_il_average_accuracy")]
+    else:
+        values = results["task_il_matrix"][-1]
+    numbers = [float(value) for value in values if value is not None]
+    is_whole = len(numbers) == len(values) > 0 and all(map(math.isfinite, numbers))
+    return sum(numbers) / len(numbers) if is_whole else None
 
 
 def _number(value: Any) -> float | None:

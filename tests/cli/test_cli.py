@@ -51,6 +51,9 @@ def test_a_run_leaves_its_configuration_results_and_matrix(capsys: pytest.Captur
     )
     drops = [max(matrix[t][i] for t in range(i, 5)) - matrix[-1][i] for i in range(4)]
     assert results["forgetting"] == pytest.approx(sum(drops) / 4, abs=1e-3)
+    assert results["task_il_average_accuracy"] == pytest.approx(sum(results["task_il_matrix"][-1]) / 5, abs=1e-3)
+    assert results["task_il_average_accuracy"] > results["average_accuracy"]
+    assert results["chosen_on_seeds"] == []
 
     with (folder / "accuracy_matrix.csv").open() as file:
         header, *rows = csv.reader(file)
@@ -71,6 +74,13 @@ def test_the_saved_configuration_repeats_the_run() -> None:
     first, again = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("first", "again"))
     assert first["accuracy_matrix"] == again["accuracy_matrix"]
     assert yaml.safe_load(Path("runs/again/config.yaml").read_text())["model"]["init_args"]["lr"] == 0.05
+
+
+def test_the_seeds_that_chose_a_configuration_stay_with_it() -> None:
+    Path("tuned.yaml").write_text("model: {init_args: {lr: 0.05}}\nchosen_on_seeds: [0, 7]\n")
+    assert fit("-c", "tuned.yaml", "--name", "first") == 0
+    assert json.loads(Path("runs/first/results.json").read_text())["chosen_on_seeds"] == [0, 7]
+    assert yaml.safe_load(Path("runs/first/config.yaml").read_text())["chosen_on_seeds"] == [0, 7]
 
 
 def test_a_name_is_never_taken_twice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,6 +257,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (["--model.batches", "both"], "model.batches: Expected a one of 'separate', 'concatenated'. Got value: both"),
         (["--model.bufer_size", "5"], "model: Option 'bufer_size' is not accepted"),
+        (["--chosen_on_seeds", "[-1]"], "chosen_on_seeds"),
         (["--data.epochs_per_task", "0"], "epochs_per_task must be positive, got 0"),
         (["--data.num_tasks", "3"], "num_tasks must divide the 10 classes of SplitDigits, got 3"),
         (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),

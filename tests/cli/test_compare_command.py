@@ -74,6 +74,54 @@ def test_a_single_seed_gives_no_ranking(capsys: pytest.CaptureFixture[str]) -> N
     assert (ddn["acc_difference_low"], ddn["acc_difference_verdict"]) == ("", "not shown")
 
 
+def test_every_difference_says_how_many_seeds_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, (plain, ddn) in enumerate([(40.0, 41.0), (30.0, 33.0), (35.0, 37.0)]):  # 2 points, deviation 1
+        write_run(f"er-{seed}", seed, plain)
+        write_run(f"ddn-{seed}", seed, ddn, model={"distiller": DDN})
+    row = table(capsys)["ER + DDN running"]
+    assert (row["seeds_needed_observed"], row["seeds_needed_target"]) == ("5", "10")  # effects of 2 and 1
+    assert table(capsys, "--difference", "0.5")["ER + DDN running"]["seeds_needed_target"] == "34"
+    assert main(["compare", "runs", "--difference", "0.5"]) == 0
+    text = capsys.readouterr().out
+    assert "(3), difference | 5 / 34 |" not in text  # the interval includes 0
+    assert "(3), not shown | 5 / 34 |" in text
+    assert "of the observed size / of 0.5 points with probability 0.8" in text
+
+
+def test_a_single_seed_says_that_it_gives_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(effect=3.0, seeds=1)
+    assert main(["compare", "runs"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ER + DDN ")]
+    assert "(1), not shown | one seed: no interval |" in line
+    assert table(capsys)["ER + DDN running"]["seeds_needed_observed"] == ""
+
+
+@pytest.mark.parametrize("form", ["markdown", "csv", "latex"])
+def test_seeds_that_chose_are_named_where_they_are_reported(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(effect=3.0, seeds=3)
+    write_run("other", 0, 30.0, model={"lr": 0.5}, chosen_on_seeds=[7])
+    assert main(["compare", "runs", "--format", form]) == 0
+    assert "chose" not in "".join(capsys.readouterr()).replace("choosing_seeds", "")
+    for number, path in enumerate(sorted(Path("runs").glob("ddn-*/results.json"))):
+        chosen = [0, 1] if number else [0, 21, 22]  # one run that records it is enough
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"chosen_on_seeds": chosen}))
+    assert main(["compare", "runs", "--format", form]) == 0
+    said = capsys.readouterr()
+    shown = said.out if form == "markdown" else said.err  # a file that a program reads may not be looked at
+    assert shown.count("ER + DDN: seeds 21 22 chose the settings of this group") == 1
+    assert shown.count("chose the settings") == 1
+
+
+def test_task_il_accuracy_is_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(3.0, 3, task_il_average_accuracy=91.5, statistics="both", calibrated_average_accuracy=60.0)
+    rows = table(capsys)
+    assert (rows["ER running"]["task_il_acc_mean"], rows["ER running"]["task_il_acc_n"]) == ("91.5", "3")
+    assert rows["ER calibrated"]["task_il_acc_mean"] == ""  # not measured
+    for form in ("markdown", "latex"):
+        assert main(["compare", "runs", "--format", form]) == 0
+        assert "91.50" in capsys.readouterr().out
+
+
 def test_calibrated_results_are_rows_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     write_runs(0.0, statistics="both", calibrated_average_accuracy=60.0, calibrated_forgetting=10.0)
     write_run("memory-20", 20, 61.0, model={"lr": 0.1}, statistics="memory")  # has nothing else
@@ -134,13 +182,13 @@ def test_markdown_and_latex_show_the_interval(capsys: pytest.CaptureFixture[str]
     assert main(["compare", "runs", "-o", "table.md"]) == 0
     assert capsys.readouterr().out == ""
     (line,) = [line for line in Path("table.md").read_text().splitlines() if line.startswith("| ER + DDN ")]
-    assert line.count("|") == 11
+    assert line.count("|") == 13
     assert "] (5), difference |" in line
     assert line.endswith("| 5.00 ± 0.00 | 2.50 |")
     assert main(["compare", "runs", "--format", "latex"]) == 0
     latex = capsys.readouterr().out
     (row,) = [line for line in latex.splitlines() if line.startswith(r"ER, old\_memory\_weight 1.0 & 5 & 20-24 & ")]
-    assert row.count(" & ") == 9
+    assert row.count(" & ") == 11
     assert row.endswith(r"2.00 $\pm$ 0.00 & 1.00 \\")
 
 
@@ -171,6 +219,7 @@ def test_the_page_has_a_section_where_groups_share_a_seed() -> None:
         (["--figure", "cost.png"], "figure must have runs with cpu_minutes"),
         (["--statistics", "calibrated"], "must be finished and have calibrated statistics"),
         (["--format", "html"], "format"),
+        (["--difference", "0"], "difference must be positive, got 0"),
         (["-o", "nowhere/table.md"], "output must be a file in an existing folder"),
         (["others"], "there is no others"),
     ],

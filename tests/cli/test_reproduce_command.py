@@ -79,6 +79,25 @@ def test_missing_methods_are_listed_with_the_papers_numbers(capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_the_papers_numbers_are_left_out_beside_runs_with_another_network(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--methods", "er", "--datasets", "cifar10", "--buffers", "200", "--plugins", "none", "--seeds", "1")
+    table = ("table1", *options, "--width", "20")
+    assert reproduce(*table) == 0
+    (path,) = RUNS.glob("*/results.json")
+    recorded = {"method": "ER", "dataset": "cifar10", "buffer_size": 200, "seed": 1, "tasks_finished": 5}
+    matrix = [[50.0] * 5] * 5
+    path.write_text(json.dumps(json.loads(path.read_text()) | recorded | {"accuracy_matrix": matrix}))
+    backbone = {"class_path": "ddn_lightning.ResNet18", "init_args": {"width": 20}}
+    config = {"model": {"init_args": {"backbone": backbone}}, "data": {"init_args": {"epochs_per_task": 1}}}
+    (path.parent / "config.yaml").write_text(json.dumps(config))
+    capsys.readouterr()
+    assert reproduce(*table) == 0
+    text = capsys.readouterr().out
+    assert "36.05" not in text
+    assert "- ER, cifar10, 200: width 20 instead of 64\n" in text
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_a_run_that_diverged_is_listed_but_not_averaged(capsys: pytest.CaptureFixture[str]) -> None:
     RUNS.mkdir()
     (RUNS / "diverging").write_text("ddn-seed1")

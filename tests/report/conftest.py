@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from odd_names import EVIL
 
 from ddn_lightning.cli import main
@@ -12,13 +13,15 @@ from ddn_lightning.cli import main
 
 @pytest.fixture(scope="session")
 def report_file(recorded_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of runs with and without soft labels, of the paper's cell, with a script as its name, and broken."""
+    """Of runs with and without soft labels, of the paper's cell, narrower, with a script as its name, and broken."""
     folder = tmp_path_factory.mktemp("page")
     runs = folder / "runs"
     shutil.copytree(recorded_runs, runs)
-    for name in (EVIL, "broken", "cifar"):
+    for name in (EVIL, "broken", "cifar", "narrow"):
         shutil.copytree(recorded_runs / "er", runs / name, ignore=shutil.ignore_patterns("figures", "*.npz"))
-    _change_results(runs / "cifar", dataset="cifar10", buffer_size=200)
+    for name, width in (("cifar", 64), ("narrow", 20)):
+        _change_results(runs / name, dataset="cifar10", buffer_size=200, data=None)
+        _use_the_papers_setting(runs / name, width)
     _change_results(runs / EVIL, plugin='"><img src=x onerror=alert(2)>')
     config = runs / EVIL / "config.yaml"
     config.write_text(config.read_text().replace("\nname: er\n", f"\nname: {json.dumps(EVIL)}\n"))
@@ -27,6 +30,14 @@ def report_file(recorded_runs: Path, tmp_path_factory: pytest.TempPathFactory) -
     output = folder / "page.html"
     assert main(["report", str(runs), str(runs / "er.log"), str(runs / "er"), "-o", str(output)]) == 0
     return output
+
+
+def _use_the_papers_setting(folder: Path, width: int) -> None:
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    network = {"class_path": "ddn_lightning.ResNet18", "init_args": {"width": width}}
+    config["model"]["init_args"] |= {"backbone": network, "replay_batch_size": 32}
+    config["data"]["init_args"] |= {"batch_size": 32, "epochs_per_task": 1}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
 
 def _change_results(folder: Path, **values: object) -> None:

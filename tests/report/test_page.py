@@ -13,6 +13,7 @@ import pytest
 from odd_names import EVIL
 
 from ddn_lightning.cli import main
+from ddn_lightning.report import page as page_module
 from ddn_lightning.runs.recorded_run import read_run
 
 
@@ -47,11 +48,54 @@ def test_the_page_has_results_paper_numbers_and_rerun_commands(report_page: str,
     for number in (run.results.acc, run.results.fm, run.results.aaa):
         assert f"{number:.2f}" in page.text
     assert re.search(r"ddn fit -c \S+/runs/ddn/config.yaml --name ddn-again", page.text)
-    assert "7 runs, 4 of them finished" in page.text
+    assert "8 runs, 5 of them finished." in page.text
     assert all(number in page.text for number in ("36.05", "49.99"))  # the paper's
     assert run.results.versions["torch"] in page.text
     assert "seed_everything" in page.text
     assert "ms, evaluation included" in page.text
+
+
+def test_the_papers_number_stands_beside_the_papers_network_only(report_page: str) -> None:
+    table = report_page.partition("Results of each run")[2].partition("</table>")[0]
+    rows = {re.findall("data-key=.(.*?)[\"']", row)[0]: row for row in table.split("<tr>")[2:]}
+    assert ">36.05<" in rows["cifar"]
+    assert "36.05" not in rows["narrow"]
+    assert rows["narrow"].count('title="width 20 instead of 64"') == 4  # ACC, FM, and the differences
+    assert "<li>narrow: width 20 instead of 64</li>" in report_page
+    assert "<li>er: " not in report_page  # nobody expects a number of the paper for digits
+
+
+def test_without_a_run_in_the_papers_setting_there_are_no_columns_but_the_reason(report_file: Path) -> None:
+    assert main(["report", str(report_file.parent / "runs/narrow")]) == 0
+    page = Path("report.html").read_text()
+    assert '<button type="button">paper</button>' not in page
+    assert "<li>narrow: width 20 instead of 64</li>" in page
+
+
+def test_seeds_that_chose_are_named_on_the_page(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "_draw", lambda draw: ([], ""))
+    for seed in range(2):
+        run = Path(shutil.copytree(recorded_runs / "er", f"runs/er{seed}", ignore=shutil.ignore_patterns("figures")))
+        results = json.loads((run / "results.json").read_text()) | {"seed": seed, "chosen_on_seeds": [1, 9]}
+        (run / "results.json").write_text(json.dumps(results))
+    assert main(["report", "runs"]) == 0
+    assert "Warning ER: seed 1 chose the settings of this group" in Elements(Path("report.html").read_text()).text
+
+
+def test_the_main_tables_are_written_as_latex(report_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "_draw", lambda draw: ([], ""))
+    assert main(["report", str(report_file.parent / "runs"), "--latex", "tables.tex"]) == 0
+    text = Path("tables.tex").read_text()
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") >= 1
+    assert "% Without a number of the paper: narrow: width 20 instead of 64" in text
+    assert " & 36.05 & " in text
+    for block in text.split(r"\begin{tabular}")[1:]:
+        alignment = block[1 : block.index("}")]
+        for line in (line for line in block.splitlines() if line.endswith(r"\\")):
+            assert len(re.findall(r"(?<!\\)&", line)) == len(alignment) - 1
+            assert not re.search(r"(?<!\\)[%#_<>]", line)
+    assert main(["report", str(report_file.parent / "runs/broken"), "--latex", "none.tex"]) == 0
+    assert Path("none.tex").read_text() == "% none of these runs is finished\n"
 
 
 def test_a_diverged_run_is_listed_and_excluded_from_means(recorded_runs: Path) -> None:
@@ -63,7 +107,7 @@ def test_a_diverged_run_is_listed_and_excluded_from_means(recorded_runs: Path) -
         Path(f"runs/er{seed}/results.json").write_text(json.dumps(results))
     assert main(["report", "runs"]) == 0
     text = " ".join(Elements(Path("report.html").read_text()).text.split())
-    assert "3 runs (1 diverged), 2 of them finished. Highest: er1, " in text
+    assert "3 runs (1 diverged), 2 of them finished. Runs " in text  # none is called the highest
     assert "er2 has diverged: loss became nan in task 5 at step 40 with lr 9: lower <lr>" in text
     assert "50.50 ± 0.71 (2)" in text
     assert "52.00" not in text
@@ -167,6 +211,8 @@ def test_figures_that_cannot_be_drawn_are_reported(recorded_runs: Path) -> None:
         (["empty"], "run must be a folder that ddn fit has made, or hold such folders, got empty"),
         (["file"], "run must be a folder that ddn fit has made, or hold such folders, got file"),
         (["empty", "-o", "no/page.html"], "output must be a file in an existing folder, got no/page.html"),
+        (["empty", "--latex", "no/tables.tex"], "output must be a file in an existing folder, got no/tables.tex"),
+        (["empty", "--latex", "-"], "latex must be a file, got -"),
         (["empty", "-o", "empty"], "output must be a file in an existing folder, got empty"),
         ([], "see 'ddn report --help'"),
         (["empty", "--shut"], "--shut"),

@@ -69,6 +69,21 @@ def test_csv_and_json_hold_the_same_numbers() -> None:
     assert from_json[2]["status"] == "not available"
 
 
+def test_the_papers_numbers_are_left_out_with_the_reason_where_the_setting_differs() -> None:
+    rows = compare_with_paper(TARGETS, RESULTS, reasons={ER: "width 20 instead of 64", DDN: "width 20 instead of 64"})
+    text = as_markdown(rows)
+    (line,) = [line for line in text.splitlines() if line.startswith("| online | cifar10 | 200 | ER |")]
+    assert line.endswith("| 34.00 ± 4.00 (3) | - | - | 53.00 ± 3.61 (3) | - | - |")
+    assert text.endswith(
+        "\nWithout the paper's numbers:\n\n"
+        "- ER, cifar10, 200; ER + DDN (alpha=1, beta=0.9), cifar10, 200: width 20 instead of 64\n"
+    )
+    first, *_, other, _ = json.loads(as_json(rows))
+    assert (first["acc_paper"], first["acc_difference"]) == (None, None)
+    assert first["why_not_the_papers"] == "width 20 instead of 64"
+    assert (other["acc_paper"], other["why_not_the_papers"]) == (23.59, None)
+
+
 def test_accuracies_per_task_are_beside_the_papers() -> None:
     target = Target(ER, 36.05, 49.99, (18.42, 83.44))
     (row,) = compare_with_paper([target], {ER: [RunResult(50, 0, (20.0, 80.0)), RunResult(50, 0, (22.0, 84.0))]})

@@ -1,11 +1,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from ddn_lightning.report.figures.comparison_figures import ALPHA, BETA, alpha_beta_points
-from ddn_lightning.report.paper import Cell, paper_target
 from ddn_lightning.report.seed_group import by_seed, varied_settings
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
@@ -24,6 +22,8 @@ def test_runs_that_differ_only_in_seed_or_folder_are_one_group() -> None:
     first, second = a_run(seed=0, config={"runs": "a"}), a_run(seed=1, config={"runs": "b"})
     other = a_run(seed=2, config={"model.init_args.lr": 0.1})
     assert by_seed([first, other, second]) == [[first, second], [other]]
+    chosen = a_run(seed=3, config={"chosen_on_seeds": [0]})  # says where the settings come from, and changes none
+    assert by_seed([first, chosen]) == [[first, chosen]]
     same_settings = a_run(seed=0, plugin="DataDistillNet")
     assert by_seed([first, same_settings]) == [[first], [same_settings]]
 
@@ -60,32 +60,3 @@ def test_alpha_and_beta_are_averaged_over_seeds_with_the_other_fixed() -> None:
     only_alpha = alpha_beta_points(runs[:3])
     assert only_alpha is not None
     assert only_alpha[1] == {}
-
-
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [
-        (a_run(), Cell("online", "cifar10", 200, "er", "none")),
-        (a_run(config={"data.init_args.epochs_per_task": 50}), Cell("offline", "cifar10", 200, "er", "none")),
-        (a_run(plugin="DataDistillNet", config={ALPHA: 1.0, BETA: 0.9}), Cell("online", "cifar10", 200, "er", "ddn")),
-        (
-            a_run(plugin="LabelSmoothing", config={"model.init_args.distiller.init_args.epsilon": 0.5}),
-            Cell("online", "cifar10", 200, "er", "label_smoothing", "epsilon=0.5"),
-        ),
-        (a_run(method="ICaRL"), Cell("online", "cifar10", 200, "icarl", "none")),
-        (a_run(plugin="DataDistillNet", config={ALPHA: 0.5}), None),
-        (a_run(config={"data.init_args.epochs_per_task": 5}), None),
-        (a_run(config={"data.init_args.epochs_per_task": [1]}), None),
-        (a_run(config={"model.init_args.replay_weight": 2.0}), None),
-        (a_run(buffer_size=123), None),
-        (a_run(dataset="digits"), None),
-        (a_run(matrix=torch.ones(2, 2)), None),
-        (a_run(method="Own"), None),
-    ],
-)
-def test_a_run_is_compared_with_the_same_cell_of_the_paper(run: RecordedRun, expected: Cell | None) -> None:
-    target = paper_target(run)
-    assert (None if target is None else target.cell) == expected
-    if expected == Cell("online", "cifar10", 200, "er", "none"):
-        assert target is not None
-        assert (target.acc, target.fm) == (36.05, 49.99)

@@ -55,3 +55,17 @@ def test_a_run_that_diverged_gives_no_result() -> None:
 def test_a_missing_file_gives_no_result() -> None:
     assert read_result(Path("nowhere")) is None
     assert read_divergence(Path("nowhere")) is None
+
+
+def test_what_later_versions_record_is_read_and_absent_from_earlier_files() -> None:
+    base = {**COMPLETE, "method": "ER", "dataset": "digits", "buffer_size": 5, "seed": 1}
+    old = parse_results(json.dumps({**base, "task_il_matrix": [[90.0, None], [60.0, 80.0]]}).encode())
+    assert (old.task_il_acc, old.chosen_on_seeds, old.num_images, old.image_shape) == (70.0, (), {}, ())
+    assert parse_results(json.dumps(base).encode()).task_il_acc is None
+    stopped = parse_results(json.dumps({**base, "task_il_matrix": [[90.0, None], [None, None]]}).encode())
+    assert stopped.task_il_acc is None
+    facts = {"image_shape": [3, 8, 9], "images_per_class": [4, 5]}
+    recorded = {"task_il_average_accuracy": 71.0, "chosen_on_seeds": [0, 1], "data": {"train": facts, "test": None}}
+    new = parse_results(json.dumps(base | recorded).encode())
+    assert (new.task_il_acc, new.chosen_on_seeds, new.num_images) == (71.0, (0, 1), {"train": 9})
+    assert new.image_shape == (3, 8, 9)

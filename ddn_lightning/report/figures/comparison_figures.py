@@ -61,12 +61,14 @@ def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
     }
     if len(costs) < 2:
         return []
-    best = max(costs.values(), key=lambda cost: cost.accuracy)
-    fastest = min(costs.values(), key=lambda cost: cost.seconds)
-    description = (
-        f"Best: {best.group}, {best.accuracy:.1f} % in {best.seconds:.0f} s. "
-        f"Fastest: {fastest.group}, {fastest.accuracy:.1f} % in {fastest.seconds:.0f} s."
-    )
+    groups: dict[str, list[Cost]] = {}
+    for cost in costs.values():
+        groups.setdefault(cost.group, []).append(cost)
+    means = [
+        f"{name}: ACC {estimate(one.accuracy for one in members)} in {estimate(one.seconds for one in members)} s"
+        for name, members in groups.items()
+    ]
+    description = f"Mean ± standard deviation (number of runs). {'; '.join(means)}."
     return [Picture("cost", "Accuracy against training time", cost_figure(costs), description)]
 
 
