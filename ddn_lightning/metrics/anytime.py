@@ -122,7 +122,9 @@ def forward_transfer(accuracies: Tensor, tasks: Tensor) -> Tensor:
     """
     untrained = accuracies[tasks == -1]
     ends = [accuracies[tasks == task - 1] for task in range(1, accuracies.shape[1])]
-    gains = [end[-1, task] - untrained[0, task] for task, end in enumerate(ends, start=1) if len(end) and len(untrained)]
+    gains = [
+        end[-1, task] - untrained[0, task] for task, end in enumerate(ends, start=1) if len(end) and len(untrained)
+    ]
     return torch.stack(gains).nanmean() if gains else accuracies.new_tensor(torch.nan)
 
 

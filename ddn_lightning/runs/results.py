@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Results:
     statistics: str = "running"  # BatchNorm statistics of the evaluation: running, memory or both
     calibrated_acc: float | None = None  # with calibrated BatchNorm statistics, if statistics is both
     calibrated_fm: float | None = None
+    anytime: Mapping[str, float] = field(default_factory=dict)  # measures and cost of a continual evaluation
 
     @property
     def title(self) -> str:
@@ -125,6 +126,7 @@ def parse_results(content: bytes) -> Results:
         statistics=str(results.get("statistics", "running")),
         calibrated_acc=number("calibrated_average_accuracy"),
         calibrated_fm=number("calibrated_forgetting"),
+        anytime={str(k): float(v) for k, v in dict(results.get("anytime", {})).items() if isinstance(v, int | float)},
     )
 
 
