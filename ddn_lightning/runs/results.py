@@ -126,8 +126,13 @@ def parse_results(content: bytes) -> Results:
         statistics=str(results.get("statistics", "running")),
         calibrated_acc=number("calibrated_average_accuracy"),
         calibrated_fm=number("calibrated_forgetting"),
-        anytime={str(k): float(v) for k, v in dict(results.get("anytime", {})).items() if isinstance(v, int | float)},
+        anytime=_numbers(results.get("anytime") or {}),
     )
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers among some values."""
+    return {str(k): float(v) for k, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}
 
 
 def _number(value: Any) -> float | None:
