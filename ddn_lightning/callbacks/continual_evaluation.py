@@ -45,8 +45,8 @@ class ContinualEvaluation(TaskCallback):
             callback out then.
         images: Maximum number of images, of all tasks together: equally many of each class in each task.
         seed: Seed of the choice of images. It is not the run's: runs with different seeds are measured on the same.
-        statistics: BatchNorm statistics: ``running``, or ``memory``, calibrated on the stored samples before each
-            evaluation; ``None`` for those of the accuracy matrix.
+        statistics: BatchNorm statistics: ``running``, or ``memory``, calibrated by a forward pass over the whole
+            memory before each evaluation; ``None`` for those of the accuracy matrix.
         unseen_tasks: Whether to measure tasks before they are trained as well, and the untrained network, for forward
             transfer. Needs data whose classes come in several tasks.
 
