@@ -16,6 +16,7 @@ from lightning.pytorch import Trainer
 from tiny import Fit, TinySequence
 from torch import nn
 
+import ddn_lightning
 from ddn_lightning import (
     ER,
     BiC,
@@ -71,7 +72,11 @@ def outcome(method: ReplayMethod) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("method_class", METHODS)
+# own methods and variants of ER evaluate as ER does: with the slow tests
+EVERY = [m if m in vars(ddn_lightning).values() else pytest.param(m, marks=pytest.mark.slow) for m in METHODS]
+
+
+@pytest.mark.parametrize("method_class", EVERY)
 @pytest.mark.parametrize("statistics", ["memory", pytest.param("running", marks=pytest.mark.slow)])
 def test_training_is_the_same_bit_for_bit_with_and_without_it(
     fit: Fit, method_class: type[ReplayMethod], statistics: AnytimeStatistics
