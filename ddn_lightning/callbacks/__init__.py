@@ -1,5 +1,6 @@
 """Callbacks that store, measure and save; none of them changes the loss."""
 
+from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint, SaveProgress
@@ -11,6 +12,7 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 
 __all__ = [
+    "ContinualEvaluation",
     "DistillNetSnapshot",
     "Forgetting",
     "LastCheckpoint",

@@ -15,6 +15,7 @@ from rich.table import Table
 from torch import Tensor
 
 from ddn_lightning.callbacks.accuracy_table import accuracy_tables
+from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
@@ -22,6 +23,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import DivergenceError
 from ddn_lightning.learner import Learner
 from ddn_lightning.notes import note
+from ddn_lightning.runs.anytime import ANYTIME_FILE, write_anytime
 from ddn_lightning.runs.config import changes, load_yaml
 from ddn_lightning.runs.files import write_text
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
@@ -32,6 +34,8 @@ PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics"
 
 class RunRecord(TaskCallback):
     """Writes ``config.yaml``, ``results.json`` and ``accuracy_matrix.csv`` to a folder, and prints the matrix.
+
+    With a :class:`ContinualEvaluation` it also writes ``anytime.csv``.
 
     Args:
         folder: The run folder.
@@ -60,6 +64,7 @@ class RunRecord(TaskCallback):
             self.folder.mkdir(parents=True, exist_ok=True)
             if read_divergence(self.folder):  # the results of an earlier start are out of date
                 (self.folder / RESULTS_FILE).unlink()
+            (self.folder / ANYTIME_FILE).unlink(missing_ok=True)
             write_text(self.folder / CONFIG_FILE, self.config)
 
     def on_train_batch_start(self, *_: object) -> None:
@@ -115,6 +120,10 @@ class RunRecord(TaskCallback):
         results["chosen_on_seeds"] = (load_yaml(self.config) or {}).get("chosen_on_seeds") or []
         results["seconds"] = round(self._seconds, 1)
         results["cpu_minutes"] = None if processor is None else round(processor / 60, 4)
+        evaluation = ContinualEvaluation.of(trainer)
+        if evaluation is not None and evaluation.record.evaluations:
+            results["anytime"] = evaluation.results(method)
+            write_anytime(self.folder, evaluation.record)
         write_results(self.folder, results)
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
@@ -131,6 +140,8 @@ class RunRecord(TaskCallback):
         if test := method.test_accuracy:
             calibrated = f", {_mean(test['calibrated']):.2f} with calibrated statistics" if "calibrated" in test else ""
             self._output.append(f"ACC on the test images, opened once: {_mean(test['class_il']):.2f}{calibrated}")
+        if "anytime" in results:
+            self._output.append(_anytime_line(results["anytime"], results["seconds"]))
         if trainer.limit_val_batches == 0:
             self._output.append("nothing was measured: trainer.limit_val_batches is 0")
         if status != COMPLETE:
@@ -218,6 +229,15 @@ def _measured_on(method: Learner) -> dict[str, Any]:
 
 def _mean(accuracies: Iterable[float | None]) -> float:
     return fmean(value for value in accuracies if value is not None)
+
+
+def _anytime_line(found: dict[str, Any], seconds: float) -> str:
+    """The main measures of continual evaluation, and its cost."""
+    titles = {"AAA": "average_accuracy_over_steps", "min-ACC": "minimum_accuracy", "WC-ACC": "worst_case_accuracy"}
+    measures = [f"{title} {found[name]:.2f}" for title, name in titles.items() if found.get(name) is not None]
+    cost = f"{found['seconds']:.1f} s, {100 * found['seconds'] / max(seconds, 0.1):.0f} % of the run"
+    where = f"{found['evaluations']} evaluations of at most {found['images']} images ({cost})"
+    return f"over all steps: {', '.join([*measures, where])}"
 
 
 def _rounded(summary: dict[str, Tensor], prefix: str = "") -> dict[str, float]:

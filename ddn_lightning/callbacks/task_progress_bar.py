@@ -6,12 +6,13 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
+from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.learner import Learner
 
 
 class TaskProgressBar(RichProgressBar):
-    """Lightning's Rich bar with the task, and ACC and FM after the last finished task.
+    """Lightning's Rich bar with the task, ACC and FM after the last finished task, and the last continual evaluation.
 
     Args:
         refresh_rate: Batches between two updates.
@@ -36,7 +37,8 @@ class TaskProgressBar(RichProgressBar):
         metrics = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)
         if isinstance(pl_module, Learner) and pl_module.tasks_seen:
-            metrics = {"task": f"{pl_module.tasks_seen}/{pl_module.sequence.num_tasks}", **self._so_far, **metrics}
+            task = {"task": f"{pl_module.tasks_seen}/{pl_module.sequence.num_tasks}"}
+            metrics = {**task, **self._so_far, **_now(trainer), **metrics}
         return metrics
 
     def _update_results(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -44,6 +46,13 @@ class TaskProgressBar(RichProgressBar):
             measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._so_far = {short: f"{float(measured[name]):.1f}" for short, name in names.items() if measured}
+
+
+def _now(trainer: Trainer) -> dict[str, str]:
+    """The mean accuracy of the last continual evaluation, if any."""
+    evaluation = ContinualEvaluation.of(trainer)
+    evaluations = () if evaluation is None else evaluation.record.evaluations
+    return {"now": f"{evaluations[-1].average_accuracy:.1f}"} if evaluations else {}
 
 
 def track(trainer: Trainer, steps: int, description: str) -> Iterator[int]:

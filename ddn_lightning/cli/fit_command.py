@@ -21,6 +21,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from torch.multiprocessing.spawn import ProcessRaisedException
 
+from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint
 from ddn_lightning.callbacks.logged_curves import saved_curves
@@ -80,6 +81,7 @@ class DDNCommand(LightningCLI):
         parser.add_argument("--chosen_on_seeds", type=list[NonNegativeInt], default=[], help=CHOSEN_ON_SEEDS)
         # not in trainer.callbacks: the list of a later file replaces that of an earlier one
         parser.add_class_arguments(Forgetting, "forgetting")
+        parser.add_class_arguments(ContinualEvaluation, "anytime")
         parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -131,7 +133,7 @@ class DDNCommand(LightningCLI):
         config = self.config_init[self.subcommand]
         self._check_num_classes()
         check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
-        callbacks: list[Callback] = self._forgetting(config)
+        callbacks = self._forgetting(config) + ([config.anytime] if config.anytime.every_n_steps else [])
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run:

@@ -11,6 +11,8 @@ from importlib.metadata import version
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ddn_lightning.report.anytime import EXPLANATION as ANYTIME_NOTE
+from ddn_lightning.report.anytime import anytime_groups, anytime_pictures, anytime_table
 from ddn_lightning.report.figures.comparison_figures import comparison_pictures
 from ddn_lightning.report.figures.pareto import pareto_pictures
 from ddn_lightning.report.figures.run_figures import Picture, pictures_of
@@ -81,6 +83,8 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
     comparing, comparing_problem = _draw_comparison(finished)
     comparison = compare_groups(finished)
     costs, costs_problem = _draw(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
+    within = anytime_groups(finished)
+    within_pictures, within_problem = _draw(lambda: anytime_pictures(within))
     style, script = (_source(environment, name) for name in ("page.css", "page.js"))
     name = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     text: str = environment.get_template("page.html").render(
@@ -98,6 +102,10 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         left_out=comparison.left_out,
         costs=costs,
         costs_problem=costs_problem,
+        within=anytime_table(within),
+        within_note=ANYTIME_NOTE,
+        within_pictures=within_pictures,
+        within_problem=within_problem,
         has_paper=has_paper(finished),
         paper_notes=paper_notes(finished),
         broken=[run for run in runs if not run.is_finished or run.problems],

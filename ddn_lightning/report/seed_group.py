@@ -25,6 +25,7 @@ IGNORED_KEYS = (
     *("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only"),
     "chosen_on_seeds",
     *("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps"),
+    *(f"anytime.{name}" for name in ("every_n_steps", "images", "seed", "statistics", "unseen_tasks")),
 )
 COMPARED_PREFIXES = (MODEL, "data.init_args.", "forgetting.")
 COLUMN_KEYS = (f"{MODEL}buffer_size", f"{MODEL}distiller", f"{MODEL}distiller.class_path")  # have columns of their own

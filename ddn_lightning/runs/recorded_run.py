@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy
 
+from ddn_lightning.runs.anytime import ANYTIME_FILE, AnytimeRecord, parse_anytime
 from ddn_lightning.runs.config import flat, load_yaml
 from ddn_lightning.runs.files import read_regular
 from ddn_lightning.runs.observed import OBSERVATIONS_FILE, Observed, parse_observed
@@ -43,6 +44,7 @@ class RecordedRun:
         rows: Rows of its curves.
         observed: Its observations at task ends, if any.
         problems: What is missing or unreadable, a sentence each.
+        anytime: Its continual evaluation, if any.
     """
 
     name: str
@@ -52,6 +54,7 @@ class RecordedRun:
     rows: Sequence[Mapping[str, float]] = ()
     observed: Observed | None = None
     problems: Sequence[str] = ()
+    anytime: AnytimeRecord | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -94,6 +97,7 @@ def read_run(folder: Path) -> RecordedRun:
     results = _read(folder / RESULTS_FILE, parse_results, problems)
     rows = _read(folder / CURVES_FILE, _rows, problems)
     observed = _read(folder / OBSERVATIONS_FILE, parse_observed, problems)
+    anytime = _read(folder / ANYTIME_FILE, parse_anytime, problems) if results and results.anytime else None
     if results is not None and observed is not None and len(observed.is_class_of_task) != len(results.matrix):
         problems.append(
             f"has results of {len(results.matrix)} tasks, but observations of {len(observed.is_class_of_task)}"
@@ -105,7 +109,7 @@ def read_run(folder: Path) -> RecordedRun:
         problems.append(f"has learned {results.tasks_finished} of its {len(results.matrix)} tasks")
     elif results is not None and results.acc is None:
         problems.append("was never evaluated")
-    return RecordedRun(_name(folder, config), folder, results, config, rows or (), observed, problems)
+    return RecordedRun(_name(folder, config), folder, results, config, rows or (), observed, problems, anytime)
 
 
 def _name(folder: Path, config: Mapping[str, Any]) -> str:

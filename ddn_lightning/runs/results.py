@@ -52,6 +52,7 @@ class Results:
     forgetting_definition: Mapping[str, str] = field(default_factory=dict)  # arguments of Forgetting, if recorded
     num_images: Mapping[str, int] = field(default_factory=dict)  # by split, as far as recorded
     image_shape: tuple[int, ...] = ()  # channels, height, width, if recorded
+    anytime: Mapping[str, float] = field(default_factory=dict)  # measures and cost of a continual evaluation
 
     @property
     def acc_measured_on(self) -> str:
@@ -164,6 +165,7 @@ def parse_results(content: bytes) -> Results:
         forgetting_definition={str(k): str(v) for k, v in dict(results.get("forgetting_definition") or {}).items()},
         num_images={name: sum(map(int, facts["images_per_class"])) for name, facts in splits.items()},
         image_shape=tuple(map(int, splits["train"]["image_shape"])) if "train" in splits else (),
+        anytime=_numbers(results.get("anytime") or {}),
     )
 
 
@@ -176,6 +178,11 @@ def _task_il_acc(results: Mapping[str, Any]) -> float | None:
     numbers = [float(value) for value in values if value is not None]
     is_whole = len(numbers) == len(values) > 0 and all(map(math.isfinite, numbers))
     return sum(numbers) / len(numbers) if is_whole else None
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers among some values."""
+    return {str(k): float(v) for k, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}
 
 
 def _number(value: Any) -> float | None:

@@ -6,6 +6,7 @@ from ddn_lightning.report.figures.accuracy import (
     cost_figure,
     task_accuracy_figure,
 )
+from ddn_lightning.report.figures.anytime import anytime_figure, anytime_tasks_figure
 from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.pareto import pareto_figure
@@ -16,6 +17,8 @@ from ddn_lightning.report.figures.style import save_as
 __all__ = [
     "accuracy_matrix_figure",
     "alpha_beta_figure",
+    "anytime_figure",
+    "anytime_tasks_figure",
     "composition_figure",
     "confusion_figure",
     "cost_figure",

@@ -8,6 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, task_accuracy_figure
+from ddn_lightning.report.figures.anytime import Band, anytime_tasks_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, normalised, probability_map
 from ddn_lightning.report.figures.stream import stream_figure
@@ -37,7 +38,7 @@ class Picture:
 
 def pictures_of(run: RecordedRun) -> list[Picture]:
     """The figures for which a run has recorded the numbers."""
-    pictures = [*_accuracy(run)]
+    pictures = [*_accuracy(run), *_anytime(run)]
     if run.observed is not None:
         names = None if run.results is None else run.results.class_names
         pictures += _predictions(run.name, run.observed, names)
@@ -71,6 +72,20 @@ def _accuracy(run: RecordedRun) -> Iterator[Picture]:
         "Accuracy matrix",
         accuracy_matrix_figure(matrix),
         f"Accuracy on each task after each task learned. Last row: {finals}.",
+    )
+
+
+def _anytime(run: RecordedRun) -> Iterator[Picture]:
+    if run.anytime is None:
+        return
+    steps, accuracies = run.anytime.steps, run.anytime.accuracies
+    lowest = accuracies.nan_to_num(nan=torch.inf).amin(dim=0).tolist()
+    known = ", ".join(f"task {task + 1} {value:.1f} %" for task, value in enumerate(lowest) if value <= 100)
+    yield Picture(
+        "anytime",
+        "Accuracy of each task over steps, on a subset of the images",
+        anytime_tasks_figure([Band.of(steps, column[None]) for column in accuracies.T], run.anytime.switches),
+        f"Accuracy of each task at {len(steps)} evaluations; dotted lines are task switches. Lowest: {known}.",
     )
 
 
