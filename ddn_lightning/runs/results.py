@@ -16,7 +16,7 @@ from ddn_lightning.runs.files import read_regular, write_text
 
 RESULTS_FILE = "results.json"
 MATRIX_FILE = "accuracy_matrix.csv"  # the same matrix, for spreadsheets
-COMPLETE, INCOMPLETE, DIVERGED = "complete", "incomplete", "diverged"  # values of "status"
+COMPLETE, INCOMPLETE, DIVERGED, STOPPED = "complete", "incomplete", "diverged", "stopped"  # values of "status"
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
 
@@ -85,11 +85,12 @@ def read_result(folder: Path) -> RunResult | None:
 
 def read_divergence(folder: Path) -> str | None:
     """Where and how the run in a folder has diverged; ``None`` if it has not."""
-    try:
-        results = json.loads(read_regular(folder / RESULTS_FILE))
-        return str(results["reason"]) if results["status"] == DIVERGED else None
-    except UNREADABLE:
-        return None
+    return _reason(folder, DIVERGED)
+
+
+def read_stop(folder: Path) -> str | None:
+    """Why the run in a folder has stopped at a task's end, as it was told to; ``None`` if it has not."""
+    return _reason(folder, STOPPED)
 
 
 def parse_results(content: bytes) -> Results:
@@ -126,6 +127,15 @@ def parse_results(content: bytes) -> Results:
         calibrated_acc=number("calibrated_average_accuracy"),
         calibrated_fm=number("calibrated_forgetting"),
     )
+
+
+def _reason(folder: Path, status: str) -> str | None:
+    """The reason for a status; ``None`` if the run has another."""
+    try:
+        results = json.loads(read_regular(folder / RESULTS_FILE))
+        return str(results["reason"]) if results["status"] == status else None
+    except UNREADABLE:
+        return None
 
 
 def _number(value: Any) -> float | None:
