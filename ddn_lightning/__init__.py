@@ -10,7 +10,7 @@ from ddn_lightning.callbacks import *  # noqa: F403
 from ddn_lightning.data import *  # noqa: F403
 from ddn_lightning.distill import *  # noqa: F403
 from ddn_lightning.distributed import gather_shares, local_share, sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, DivergenceError
+from ddn_lightning.errors import ClosedTestSetError, ConfigurationError, DivergenceError
 from ddn_lightning.learner import Learner
 from ddn_lightning.memory import *  # noqa: F403
 from ddn_lightning.methods import *  # noqa: F403
@@ -25,6 +25,7 @@ __version__ = version("ddn-lightning")
 __all__ = [
     "AccuracyMatrix",
     "Backbone",
+    "ClosedTestSetError",
     "ConfigurationError",
     "CurveLogger",
     "DivergenceError",

@@ -14,6 +14,10 @@ class ConfigurationError(ValueError):
     """
 
 
+class ClosedTestSetError(ConfigurationError):
+    """The test images were asked for while they are closed, as in a search for hyper-parameters."""
+
+
 class SavingError(OSError):
     """A file could not be saved, for example on a full disk; files saved earlier are intact."""
 
@@ -52,6 +56,11 @@ def check_not_negative(**values: float) -> None:
 def check_fraction(**values: float) -> None:
     """Raise unless every value is in [0, 1]."""
     _check(values, lambda value: 0 <= value <= 1, "between 0 and 1")
+
+
+def check_share(**values: float) -> None:
+    """Raise unless every value is above 0 and below 1."""
+    _check(values, lambda value: 0 < value < 1, "above 0 and below 1")
 
 
 def check_momentum(**values: float) -> None:

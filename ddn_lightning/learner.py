@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
@@ -110,10 +110,10 @@ class Learner(Constructed, LightningModule, ABC):
     @property
     def stored_form(self) -> Samples:
         """A sample in the form in which the memory holds it: with features for :class:`FrozenFeatures`."""
-        example = self.sequence.test_set[:1]
-        if not isinstance(self.backbone, FrozenFeatures):
-            return example
-        return replace(example, images=torch.zeros(1, self.backbone.feature_dim))
+        is_frozen = isinstance(self.backbone, FrozenFeatures)
+        shape = (self.backbone.feature_dim,) if is_frozen else self.sequence.image_shape
+        images = torch.zeros(1, *shape, dtype=torch.float32 if is_frozen else torch.uint8)
+        return Samples(images, labels=torch.zeros(1, dtype=torch.long), tasks=torch.zeros(1, dtype=torch.long))
 
     @property
     def tasks_seen(self) -> int:

@@ -33,7 +33,7 @@ class SplitFacts:
     def of(cls, images: Tensor, labels: Tensor, num_classes: int) -> "SplitFacts":
         """The fingerprint of a split that :func:`~ddn_lightning.data.loaded.checked` has passed."""
         counts = labels.bincount(minlength=num_classes).tolist()
-        return cls(tuple(images.shape[1:]), tuple(counts), _checksum(labels), _checksum(images))
+        return cls(tuple(images.shape[1:]), tuple(counts), checksum(labels), checksum(images))
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,9 @@ def _facts(plain: Mapping[str, Any]) -> SplitFacts:
     return SplitFacts(shape, counts, str(plain["labels_checksum"]), str(plain["images_checksum"]))
 
 
-def _checksum(values: Tensor) -> str:
-    checksum = 0
+def checksum(values: Tensor) -> str:
+    """A fingerprint of a tensor, in eight digits."""
+    found = 0
     for part in torch.split(values, IMAGES_AT_ONCE):
-        checksum = zlib.crc32(part.cpu().contiguous().numpy().data, checksum)
-    return f"{checksum:08x}"
+        found = zlib.crc32(part.cpu().contiguous().numpy().data, found)
+    return f"{found:08x}"

@@ -1,8 +1,9 @@
-"""The training and test images of a dataset, loaded and checked, and the task of each."""
+"""The training, validation and test images of a dataset, loaded and checked, and the task of each."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -14,7 +15,8 @@ from ddn_lightning.data.loaded import check_one_size, check_tasks, checked, chec
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.planned_samples import PlannedSamples
 from ddn_lightning.data.streams.streams import Streams
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.data.validation_split import ValidationSplit
+from ddn_lightning.errors import ClosedTestSetError, ConfigurationError
 from ddn_lightning.samples import Samples, SelectedSamples
 
 
@@ -33,18 +35,21 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
     has_domains: bool = False  # whether load_tasks gives the domain of each image
 
     train_set: Samples
-    test_set: Samples
+    val_set: Samples  # held out from the training images, if there is a validation split
     train_plan: Plan | None = None  # which training sample comes when
     is_class_of_task: Tensor  # (num_tasks, num_classes)
     class_order: Tensor  # all classes in the order in which they come
     num_tasks: int
     stream: Streams
+    validation: ValidationSplit | None
+    closed_test: bool
     eval_batch_size: int
 
     def __init__(self) -> None:
         super().__init__()
         self._facts: dict[bool, SplitFacts] = {}  # by whether it is the training split
         self._features: dict[bool, Samples] = {}  # what is served instead of a split, by the same
+        self._held_out: Tensor | None = None  # numbers of the validation images, in the order of load
 
     @abstractmethod
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
@@ -61,7 +66,22 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
     @property
     def image_shape(self) -> tuple[int, ...]:
         """Channels, height and width of the images."""
-        return tuple(self.test_set[:1].images.shape[1:])
+        return next(iter(self._facts.values())).image_shape
+
+    @cached_property
+    def test_set(self) -> Samples:
+        """The test split; closed, it raises a :class:`ClosedTestSetError`."""
+        return self._split(train=False)
+
+    @property
+    def measured_on(self) -> Literal["validation", "test"]:
+        """The images that a fit is measured on, and that :class:`Forgetting` logs as ``val/*``."""
+        return "test" if self.validation is None else "validation"
+
+    @property
+    def measured_set(self) -> Samples:
+        """The samples that a fit is measured on: the validation split if there is one, else the test split."""
+        return self.test_set if self.validation is None else self.val_set
 
     def training_samples(self, task: int) -> Samples:
         """All training samples of one task."""
@@ -70,8 +90,13 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
         return SelectedSamples.of(samples, (samples.tasks == task).nonzero().squeeze(1))
 
     def served(self, train: bool) -> Samples:
-        """The samples of a split as the loaders give them: images, or features after :meth:`serve_features`."""
-        return self._features.get(train, self.train_set if train else self.test_set)
+        """The training samples, or those that a fit is measured on, as the loaders give them.
+
+        They are images, or features after :meth:`serve_features`.
+        """
+        if train not in self._features:
+            return self.train_set if train else self.measured_set
+        return self._features[train]
 
     def serve_features(self, features_of: Callable[[Tensor], Tensor]) -> None:
         """Give features instead of images, until the next setup.
@@ -79,7 +104,7 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
         Args:
             features_of: From a batch of raw images to their features, on the host.
         """
-        for train, split in ((True, self.train_set), (False, self.test_set)):
+        for train, split in ((True, self.train_set), (False, self.measured_set)):
             batches = torch.split(torch.arange(len(split)), self.eval_batch_size)
             features = torch.cat([features_of(split[batch].images) for batch in batches])
             self._features[train] = Samples(features, split.labels, tasks=split.tasks)
@@ -95,25 +120,44 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
             test=self._facts.get(False),
         )
 
+    def validation_record(self) -> dict[str, Any] | None:
+        """Which training images are held out; ``None`` without a validation split, or if it is not loaded."""
+        if self.validation is None or self._held_out is None:
+            return None
+        return self.validation.record(self._held_out)
+
     def _split(self, train: bool) -> Samples:
+        """Load a split; with the training images, the validation split."""
+        if self.closed_test and not train:
+            raise ClosedTestSetError(
+                "closed_test is true, so the test images must not be opened: they would choose what they are to judge"
+            )
         images, labels = checked(self.load(train), train, self.num_classes, self.mean)
         facts, others = SplitFacts.of(images, labels, self.num_classes), self._facts.get(not train)
         if others is not None:
             check_one_size(facts.image_shape, others.image_shape, train)
         self._facts[train] = facts
         plan = self._plan(labels, train)
+        if train and self.validation is not None:
+            is_held_out = self.validation.is_held_out(plan)
+            self._held_out = is_held_out.nonzero().squeeze(1)
+            self.val_set = self._samples(images, self.stream.change(plan[self._held_out], train=False))
+            plan = plan[(~is_held_out).nonzero().squeeze(1)]
+        plan = self.stream.change(plan, train)
         check_tasks(plan.tasks, train, self.is_class_of_task)
         if train:
             self.train_plan = plan
-        if not self.stream:
-            return Samples(images, labels, tasks=plan.tasks)
+        return self._samples(images, plan)
+
+    def _samples(self, images: Tensor, plan: Plan) -> Samples:
+        if not self.stream and len(plan) == len(images):
+            return Samples(images, plan.labels, tasks=plan.tasks)
         change = partial(self.stream.change_images, num_tasks=self.num_tasks) if self.stream.changes_images else None
         return PlannedSamples.of(images, plan, change)
 
     def _plan(self, labels: Tensor, train: bool) -> Plan:
-        """Which samples of a split come in which task."""
+        """Which samples of a split come in which task, before the streams."""
         tasks = self.is_class_of_task.int().argmax(dim=0)[labels]
         if self.has_domains:
             tasks = checked_domains(self.load_tasks(train), len(labels), self.num_tasks)
-        plan = Plan(torch.arange(len(labels)), labels, tasks, self.is_class_of_task, self.class_order)
-        return self.stream.change(plan, train)
+        return Plan(torch.arange(len(labels)), labels, tasks, self.is_class_of_task, self.class_order)

@@ -15,6 +15,7 @@ from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.streams.streams import NO_STREAM, Streams
 from ddn_lightning.data.task_clock import TaskClock
 from ddn_lightning.data.task_loader import TaskLoader
+from ddn_lightning.data.validation_split import NO_VALIDATION, ValidationSplit
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.random_streams import generator_for
 
@@ -23,8 +24,9 @@ class TaskSequence(DatasetSplits):
     """A classification dataset, split by class into tasks that are learned in sequence within a single ``fit``.
 
     Task ``t`` is trained during the epochs ``[t * epochs_per_task, (t + 1) * epochs_per_task)``; accuracy is measured
-    at each task's end, on the test images of the tasks seen so far. A dataset implements :meth:`load` and sets the
-    class attributes of :class:`DatasetSplits`.
+    at each task's end, on the test images of the tasks seen so far, or on the images that a validation split holds out
+    from training; the test images are then opened once, after the last task. A dataset implements :meth:`load` and sets
+    the class attributes of :class:`DatasetSplits`.
 
     Args:
         num_tasks: Number of tasks; must divide the number of classes. ``task_sizes`` overrides it.
@@ -39,6 +41,12 @@ class TaskSequence(DatasetSplits):
         class_order: The classes in the order in which they come, or ``pycil-1993``, that of PyCIL and many papers.
         stream: Which sample comes when: a :class:`Stream`, or several in their order; ``None`` for disjoint tasks.
         stream_seed: Seed of the streams. It is not the run's: runs with different seeds learn the same stream.
+        validation_share: Share of the training images of each class, and domain, to hold out and measure on. Streams
+            thin and mislabel the others only. A mean or std that is measured is that of all training images.
+        validation_per_class: Number of images to hold out of each class, instead of a share.
+        validation_seed: Seed of the held-out images, not the run's.
+        closed_test: Whether opening the test images raises a :class:`ClosedTestSetError`, as a search for
+            hyper-parameters must have it; needs a validation split.
 
     Example:
         >>> class Stripes(TaskSequence):
@@ -64,6 +72,10 @@ class TaskSequence(DatasetSplits):
         class_order: list[int] | NamedOrder | None = None,
         stream: Stream | list[Stream] | None = None,
         stream_seed: int = 0,
+        validation_share: float | None = None,
+        validation_per_class: int | None = None,
+        validation_seed: int = 0,
+        closed_test: bool = False,
     ) -> None:
         super().__init__()
         check_positive(
@@ -85,6 +97,12 @@ class TaskSequence(DatasetSplits):
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
 
         self.stream = Streams(stream, stream_seed, self.has_domains)
+        self.validation = ValidationSplit.of(validation_share, validation_per_class, validation_seed)
+        if closed_test and self.validation is None:
+            raise ConfigurationError(
+                "closed_test needs validation_share or validation_per_class, or nothing could be measured, got neither"
+            )
+        self.closed_test = closed_test
         self.class_order = ordered_classes(self.num_classes, class_order, class_order_seed)
         tasks = num_tasks if task_sizes is None else task_sizes
         self.is_class_of_task = class_matrix(self.class_order, tasks, self.stream.is_by_domain, type(self).__name__)
@@ -145,9 +163,10 @@ class TaskSequence(DatasetSplits):
         self._features = {}  # they belong to the method of an earlier fit
         if self.trainer is not None and stage == "fit":
             configure_trainer(self.trainer, self.num_tasks, self.epochs_per_task, self.evaluate_every_n_epochs)
-        if not hasattr(self, "test_set"):
-            self.test_set = self._split(train=False)
-        if stage == "fit" and not hasattr(self, "train_set"):
+        is_validation = stage == "validate" and self.validation is not None
+        if not self.closed_test and not is_validation:
+            _ = self.test_set  # loads it, so that damaged test images are refused before training
+        if (stage == "fit" or is_validation) and not hasattr(self, "train_set"):
             self.train_set = self._split(train=True)
         if stage == "fit":
             seed = torch.initial_seed()  # without seed_everything, each rank has a different one
@@ -175,7 +194,10 @@ class TaskSequence(DatasetSplits):
             )
 
     def val_dataloader(self) -> TaskLoader:
-        """The test images of the tasks seen so far; batches contain the task of each image."""
+        """The validation images of the tasks seen so far, or the test images without a validation split.
+
+        Batches contain the task of each image.
+        """
         assert self.trainer is not None
         if self.trainer.state.fn == "fit":
             seen = self.clock.task + 1
@@ -185,14 +207,16 @@ class TaskSequence(DatasetSplits):
 
     def test_dataloader(self) -> TaskLoader:
         """The test images of all tasks."""
-        return self.evaluation_loader(self.num_tasks)
+        if self.validation is None:
+            return self.evaluation_loader(self.num_tasks)
+        return TaskLoader(self.test_set, self.eval_batch_size)
 
     def predict_dataloader(self) -> TaskLoader:
         """The test images of all tasks."""
         return self.test_dataloader()
 
     def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
-        """The test images of the first ``tasks_seen`` tasks."""
+        """The images that a fit is measured on, those of the first ``tasks_seen`` tasks."""
         samples = self.served(train=False)
         assert samples.tasks is not None
         seen = (samples.tasks < tasks_seen).nonzero().squeeze(1)
@@ -212,6 +236,7 @@ class TaskSequence(DatasetSplits):
             "batch_size": self.batch_size,
             "drop_last": self.drop_last,
             **self.stream.resume_state(self.train_plan),
+            "validation": self.validation_record(),
         }
 
     def resume_from(self, record: dict[str, Any]) -> None:
@@ -220,13 +245,15 @@ class TaskSequence(DatasetSplits):
         All loaded splits must equal those of the checkpoint. An evaluation loads the training split only if mean and
         std are measured on it.
         """
-        is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
+        function = None if self.trainer is None else self.trainer.state.fn
+        is_fit = function == "fit"
         own = self.resume_state()
         if not is_fit or own["name"] == record["name"]:  # else the error below names the difference
             check_same_data(record.get("data"), self.data_record(), is_fit)
-        of_fit = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last", *NO_STREAM)
-        record = {**NO_STREAM, **record}  # version 0.1 had no streams
-        for name in of_fit if is_fit else ("task_classes", "domains"):
+        of_fit = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last", *NO_STREAM, *NO_VALIDATION)
+        of_evaluation = ("task_classes", "domains", *(NO_VALIDATION if function == "validate" else ()))
+        record = {**NO_STREAM, **NO_VALIDATION, **record}  # version 0.1 had no streams and no validation split
+        for name in of_fit if is_fit else of_evaluation:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
         self._shuffle_seed = record["shuffle_seed"]

@@ -20,7 +20,7 @@ def serve_features(method: Learner) -> None:
     """
     if isinstance(method.backbone, FrozenFeatures):
         _check_augmentation(method)
-        number = len(method.sequence.train_set) + len(method.sequence.test_set)
+        number = len(method.sequence.train_set) + len(method.sequence.measured_set)
         note(f"computing the features of {number:,} images with {type(method.backbone.backbone).__name__}, once")
         method.sequence.serve_features(lambda images: _features_of(method, images))
 

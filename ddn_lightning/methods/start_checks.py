@@ -38,7 +38,8 @@ def check_start(method: Learner) -> None:
     """
     if (obstacle := obstacle_to(type(method), method.sequence.stream)) is not None:
         raise ConfigurationError(obstacle)
-    if method.sequence.stream and method.sequence.drop_last:  # a stream may make later tasks smaller
+    is_thinned = method.sequence.stream or method.sequence.validation  # either may make later tasks smaller
+    if is_thinned and method.sequence.drop_last:
         for task in range(method.sequence.num_tasks):
             method.sequence.check_batch(
                 task, len(method.stream(method.sequence, task * method.sequence.epochs_per_task))
