@@ -91,6 +91,7 @@ class Learner(Constructed, LightningModule, ABC):
     accuracy_matrix: Tensor
     task_il_matrix: Tensor
     calibrated_accuracy_matrix: Tensor  # measured with calibrated statistics
+    test_accuracy: dict[str, list[float | None]]  # of each task after the last one, by kind; empty until opened
 
     @property
     @abstractmethod

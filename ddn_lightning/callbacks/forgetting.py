@@ -11,6 +11,8 @@ from torch import Tensor
 from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.record import TEST_ACCURACIES
+from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError, check_choice
 from ddn_lightning.learner import Learner
@@ -28,10 +30,13 @@ Statistics = Literal["running", "memory", "both"]
 class Forgetting(TaskCallback):
     """Writes one row of the accuracy matrix per task and logs ACC, FM, BWT, AAA and the accuracy of each task.
 
-    A row is measured on the test split of the tasks seen, after the task's last batch, and stored on all ranks in the
+    A row is measured after the task's last batch, on the test images of the tasks seen, and stored on all ranks in the
     method's buffers ``accuracy_matrix`` and ``task_il_matrix``, which survive a resume and return from forked
     processes. Evaluations within a task are logged but not stored. Other callbacks receive each row's predictions in
     :meth:`TaskCallback.on_task_measured`.
+
+    If the data has a validation split, all of this is measured on that split instead. The test images are then opened
+    once, after the last task, logged as ``test/*`` and stored in the method's ``test_accuracy``.
 
     By default BatchNorm predicts with its running statistics. ``statistics`` never changes the training.
 
@@ -156,9 +161,14 @@ class Forgetting(TaskCallback):
         if batch_idx == 0 and pl_module.sequence.clock.task == pl_module.task:
             self._run_missed_evaluation(trainer, pl_module)
 
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        """After the last task, open the test images, before its checkpoint is saved."""
+        self._open_test(trainer, pl_module)
+
     def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
-        """Run the evaluation at the task's end if a resume has skipped it."""
+        """Run the evaluation at the task's end, and open the test images, if a resume has skipped it."""
         self._run_missed_evaluation(trainer, method)
+        self._open_test(trainer, method)
 
     def state_dict(self) -> dict[str, Any]:
         """The ``statistics`` option."""
@@ -188,6 +198,8 @@ class Forgetting(TaskCallback):
                     f"the checkpoint's {name} must have a row for each task evaluated in {epochs} epochs of "
                     f"{sequence.epochs_per_task} per task, got rows {rows}"
                 )
+        for kind, values in pl_module.test_accuracy.items():
+            checks.sequence(f"test_accuracy/{kind}", values, sequence.num_tasks if epochs == most else 0)
 
     def calibrated_buffers(self, method: Learner) -> Buffers:
         """The method's calibrated statistics, with this callback's options."""
@@ -208,7 +220,29 @@ class Forgetting(TaskCallback):
         epochs = method.sequence.clock.epochs_done // every * every
         if limit == 0 or epochs <= method.epochs_evaluated:
             return
-        loader = method.sequence.evaluation_loader(method.tasks_seen)
+        self._evaluate(trainer, method, method.sequence.evaluation_loader(method.tasks_seen), limit)
+        method.epochs_evaluated = epochs
+        values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
+        _log_now(trainer, values, epochs - 1)
+
+    def _open_test(self, trainer: Trainer, method: Learner) -> None:
+        """Measure the test images, once per run, after the last evaluation on the validation split."""
+        sequence, limit = method.sequence, trainer.limit_test_batches
+        is_over = method.epochs_evaluated == sequence.num_tasks * sequence.epochs_per_task
+        is_closed = sequence.validation is None or sequence.closed_test
+        if is_closed or limit == 0 or not is_over or method.test_accuracy:
+            return
+        self._evaluate(trainer, method, sequence.test_dataloader(), limit)
+        rows = [*self._last_row(self.metric)]
+        rows += [self._last_row(self.calibrated_metric)[0]] if self._calibrated else []
+        method.test_accuracy = {
+            kind: [None if value != value else value for value in row.tolist()]
+            for kind, row in zip(TEST_ACCURACIES, rows, strict=False)
+        }
+        _log_now(trainer, self._row("test"), method.epochs_evaluated - 1)
+
+    def _evaluate(self, trainer: Trainer, method: Learner, loader: TaskLoader, limit: float) -> None:
+        """Measure the batches of a loader outside of Lightning's evaluation; ``limit`` is a share or a number."""
         number = int(len(loader) * limit) if isinstance(limit, float) else limit
         self.on_validation_start(trainer, method)
         with evaluating(method):
@@ -218,12 +252,6 @@ class Forgetting(TaskCallback):
                     scores = method.validation_step(batch, index)
                 self.on_validation_batch_end(trainer, method, scores, batch, index)
         self.on_validation_end()
-        method.epochs_evaluated = epochs
-        values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
-        row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epochs - 1}  # -0.0 becomes 0.0
-        for logger in trainer.loggers:
-            logger.log_metrics(row, step=batches_logged(trainer) - 1)  # the step of that epoch's last batch
-            logger.save()
 
     def _store_row(self, method: Learner) -> dict[str, Tensor]:
         """Store the row just measured in the method's matrices; returns their summary."""
@@ -256,3 +284,11 @@ class Forgetting(TaskCallback):
             accuracies[f"{prefix}/task_il"] = task_il_row[tasks].mean()
             accuracies |= {f"{prefix}/accuracy/task_{task + 1}": row[task] for task in tasks}
         return accuracies
+
+
+def _log_now(trainer: Trainer, values: dict[str, Tensor], epoch: int) -> None:
+    """Log values of an evaluation outside of Lightning's."""
+    row = {name: float(value) + 0.0 for name, value in values.items()} | {"epoch": epoch}  # -0.0 becomes 0.0
+    for logger in trainer.loggers:
+        logger.log_metrics(row, step=batches_logged(trainer) - 1)  # the step of that epoch's last batch
+        logger.save()

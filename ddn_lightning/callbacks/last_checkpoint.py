@@ -43,7 +43,7 @@ class LastCheckpoint(Checkpoint):
         self.best_model_path = ""  # what Lightning loads for ckpt_path="best": the last checkpoint
         self._stop = StopSignals()
         self._saved_at = time.monotonic()
-        self._done_at_start: tuple[int, int] | None = None  # None once a batch was trained on
+        self._done_at_start: tuple[int, int, bool] | None = None  # None once a batch was trained on
 
     @property
     def path(self) -> Path:
@@ -149,6 +149,6 @@ class SaveProgress(LastCheckpoint):
         super().__init__(folder, every_n_minutes)
 
 
-def _done(method: Learner) -> tuple[int, int]:
-    """Tasks finished and epochs evaluated."""
-    return method.tasks_finished, method.epochs_evaluated
+def _done(method: Learner) -> tuple[int, int, bool]:
+    """Tasks finished, epochs evaluated, and whether the test images were opened."""
+    return method.tasks_finished, method.epochs_evaluated, bool(method.test_accuracy)

@@ -2,8 +2,10 @@
 
 import shlex
 import time
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -129,7 +131,9 @@ class RunRecord(TaskCallback):
         write_results(self.folder, results)
 
         plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
-        title = f"{type(method).__name__}{plugin} on {dataset_title(method.sequence)}: accuracy (%) after each task"
+        where = " on the validation split" if method.sequence.measured_on == "validation" else ""
+        data = dataset_title(method.sequence)
+        title = f"{type(method).__name__}{plugin} on {data}: accuracy (%){where} after each task"
         if forgetting.statistics_of(method) == "memory":
             title += " with calibrated BatchNorm statistics"
         console = Console()
@@ -137,6 +141,9 @@ class RunRecord(TaskCallback):
         if found := forgetting.summary(method.calibrated_accuracy_matrix):
             acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
             self._output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
+        if test := method.test_accuracy:
+            calibrated = f", {_mean(test['calibrated']):.2f} with calibrated statistics" if "calibrated" in test else ""
+            self._output.append(f"ACC on the test images, opened once: {_mean(test['class_il']):.2f}{calibrated}")
         if trainer.limit_val_batches == 0:
             self._output.append("nothing was measured: trainer.limit_val_batches is 0")
         if status != COMPLETE:
@@ -182,6 +189,7 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
         "task_il_matrix": _plain(method.task_il_matrix),
         "statistics": forgetting.statistics_of(method),
         **_calibrated(method, forgetting),
+        **_measured_on(method),
         "tasks_finished": method.tasks_finished,
         "seed": method.streams.seed,
         "method": type(method).__name__,
@@ -195,8 +203,9 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
 
 
 def dataset_title(sequence: TaskSequence) -> str:
-    """The data's name with its streams: their results are not comparable with those of the data alone."""
+    """The data's name, with what makes its results incomparable with those of the data alone."""
     kinds = [type(stream).__name__ for stream in sequence.stream]
+    kinds += [] if sequence.validation is None else ["validation split"]  # fewer training images
     sizes = sequence.is_class_of_task.sum(dim=1)
     kinds += ["uneven tasks"] if int(sizes.min()) < int(sizes.max()) else []
     return f"{sequence.name} ({', '.join(kinds)})" if kinds else sequence.name
@@ -211,6 +220,24 @@ def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
         **_rounded(forgetting.summary(method.calibrated_accuracy_matrix), "calibrated_"),
         "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix),
     }
+
+
+def _measured_on(method: Learner) -> dict[str, Any]:
+    """The images that the matrices were measured on; with a validation split also which, and the test accuracies."""
+    sequence = method.sequence
+    if sequence.validation is None:
+        return {"measured_on": sequence.measured_on}
+    test: dict[str, Any] = {}
+    for kind, values in method.test_accuracy.items():
+        prefix = "" if kind == "class_il" else f"{kind}_"
+        test[f"{prefix}average_accuracy"] = round(_mean(values), 4)
+        test[f"{prefix}accuracies"] = [None if value is None else round(value, 4) for value in values]
+    validation = sequence.validation_record()
+    return {"measured_on": sequence.measured_on, "validation": validation, "test": test or None}
+
+
+def _mean(accuracies: Iterable[float | None]) -> float:
+    return fmean(value for value in accuracies if value is not None)
 
 
 def _rounded(summary: dict[str, Tensor], prefix: str = "") -> dict[str, float]:

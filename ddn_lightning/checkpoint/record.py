@@ -13,6 +13,7 @@ from ddn_lightning.checkpoint.loops import FORMAT
 from ddn_lightning.errors import ConfigurationError
 
 OF_SEQUENCE = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
+TEST_ACCURACIES = ("class_il", "task_il", "calibrated")  # the last: class-incremental, calibrated statistics
 NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
 
@@ -36,6 +37,16 @@ def checked_progress(state: object) -> tuple[int, int, int]:
     task = checks.integer("task", progress["task"], -1, checks.MOST_TASKS)
     ended = checks.integer("tasks_finished", progress["tasks_finished"], 0, task + 1)
     return task, ended, checks.integer("epochs_evaluated", progress.get("epochs_evaluated", 0))
+
+
+def checked_test_accuracy(state: dict[str, Any]) -> dict[str, list[float | None]]:
+    """The accuracies on the test images, in percent; empty if a run with a validation split has not opened them."""
+    found = checks.mapping("test_accuracy", state.get("test_accuracy", {}))
+    for kind, values in found.items():
+        is_known = kind in TEST_ACCURACIES and isinstance(values, list)
+        if not is_known or not all(v is None or (isinstance(v, float) and 0 <= v <= 100) for v in values):
+            checks.refuse(f"test_accuracy/{kind}", f"a list of percentages, of {', '.join(TEST_ACCURACIES)}", values)
+    return found
 
 
 def move_epochs_evaluated(checkpoint: dict[str, Any]) -> None:

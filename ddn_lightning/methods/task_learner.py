@@ -13,6 +13,7 @@ from ddn_lightning.checkpoint.record import (
     check_contents,
     checked_progress,
     checked_record,
+    checked_test_accuracy,
     move_epochs_evaluated,
     table_of_contents,
 )
@@ -65,6 +66,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         self.head = self.build_head(feature_dim)
         self.streams = RandomStreams(seed=0)
         self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
+        self.test_accuracy = {}
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
         for name in MATRICES:
             # not empty: spawned processes cannot share empty tensors
@@ -135,6 +137,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
         if stage == "fit":
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
             self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
+            self.test_accuracy = {}
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
             size = (sequence.num_tasks, sequence.num_tasks)
             for name in MATRICES:
@@ -186,13 +189,15 @@ class TaskLearner(DivergenceGuard, PortableLearner):
             setattr(self, name, matrix.to(applied.device, torch.promote_types(matrix.dtype, applied.dtype)))
         return self
 
-    def get_extra_state(self) -> dict[str, int]:
+    def get_extra_state(self) -> dict[str, Any]:
         """Progress, as part of the weights: Lightning returns only these from forked processes."""
-        return {"task": self.task, "tasks_finished": self.tasks_finished, "epochs_evaluated": self.epochs_evaluated}
+        progress = {"task": self.task, "tasks_finished": self.tasks_finished, "epochs_evaluated": self.epochs_evaluated}
+        return {**progress, **({"test_accuracy": self.test_accuracy} if self.test_accuracy else {})}
 
-    def set_extra_state(self, state: dict[str, int]) -> None:
+    def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore progress."""
         self.task, self.tasks_finished, self.epochs_evaluated = checked_progress(state)
+        self.test_accuracy = checked_test_accuracy(state)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the method's name, the loops and the random streams."""

@@ -29,7 +29,7 @@ class Results:
     dataset: str
     buffer_size: int
     seed: int
-    acc: float | None  # average accuracy
+    acc: float | None  # average accuracy: on the test images, unless a run with a validation split never opened them
     fm: float | None  # forgetting
     bwt: float | None  # backward transfer
     aaa: float | None  # average anytime accuracy
@@ -43,6 +43,14 @@ class Results:
     statistics: str = "running"  # BatchNorm statistics of the evaluation: running, memory or both
     calibrated_acc: float | None = None  # with calibrated BatchNorm statistics, if statistics is both
     calibrated_fm: float | None = None
+    measured_on: str = "test"  # images of the matrix, FM, BWT and AAA: test or validation
+    validation_acc: float | None = None  # average accuracy on the validation split, if there is one
+    test_accuracies: tuple[float | None, ...] = ()  # of each task, if opened once after a run with a validation split
+
+    @property
+    def acc_measured_on(self) -> str:
+        """The images of ``acc``: test or validation."""
+        return "test" if self.test_accuracies else self.measured_on
 
     @property
     def title(self) -> str:
@@ -52,7 +60,11 @@ class Results:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The final numbers of one run, in percent; ``None`` where nothing was measured."""
+    """The final numbers of one run, in percent; ``None`` where nothing was measured.
+
+    ACC and accuracies are of the test images, unless a run with a validation split never opened them; FM is of the
+    images that the matrix was measured on.
+    """
 
     acc: float | None  # average accuracy
     fm: float | None  # forgetting
@@ -78,6 +90,8 @@ def read_result(folder: Path) -> RunResult | None:
         if results["tasks_finished"] < len(matrix) or results.get("status") == DIVERGED:
             return None
         acc, fm = (_number(results[name]) for name in ("average_accuracy", "forgetting"))
+        if (test := results.get("test")) is not None:
+            return RunResult(_number(test["average_accuracy"]), fm, tuple(map(_number, test["accuracies"])))
         return RunResult(acc, fm, tuple(map(_number, matrix[-1])))
     except UNREADABLE:
         return None
@@ -100,8 +114,11 @@ def parse_results(content: bytes) -> Results:
     if not matrix or any(len(row) != len(matrix) for row in matrix):
         raise ValueError("the accuracy matrix must be a square")
 
-    def number(name: str) -> float | None:
-        value = results.get(name)
+    test = results.get("test") or {}
+    measured_on = str(results.get("measured_on", "test"))
+
+    def number(name: str, part: Mapping[str, Any] = results) -> float | None:
+        value = part.get(name)
         return None if value is None or not math.isfinite(float(value)) else float(value)
 
     names = results.get("class_names")
@@ -112,7 +129,7 @@ def parse_results(content: bytes) -> Results:
         dataset=str(results["dataset"]),
         buffer_size=int(results["buffer_size"]),
         seed=int(results["seed"]),
-        acc=number("average_accuracy"),
+        acc=number("average_accuracy", test or results),
         fm=number("forgetting"),
         bwt=number("backward_transfer"),
         aaa=number("average_anytime_accuracy"),
@@ -124,8 +141,11 @@ def parse_results(content: bytes) -> Results:
         divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
         cpu_minutes=number("cpu_minutes"),
         statistics=str(results.get("statistics", "running")),
-        calibrated_acc=number("calibrated_average_accuracy"),
+        calibrated_acc=number("calibrated_average_accuracy", test or results),
         calibrated_fm=number("calibrated_forgetting"),
+        measured_on=measured_on,
+        validation_acc=number("average_accuracy") if measured_on == "validation" else None,
+        test_accuracies=tuple(map(_number, test.get("accuracies", ()))),
     )
 
 
