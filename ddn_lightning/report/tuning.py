@@ -119,7 +119,9 @@ def read_search(folder: Path) -> SearchRecord | None:
 
 def _arm(plain: dict[str, Any]) -> ArmRecord:
     trials = tuple(
-        TrialRecord(str(trial["state"]), float(trial["score"]), dict(trial["values"]), tuple(map(float, trial["curve"])))
+        TrialRecord(
+            str(trial["state"]), float(trial["score"]), dict(trial["values"]), tuple(map(float, trial["curve"]))
+        )
         for trial in plain["trials"]
     )
     return ArmRecord(Cell(**plain["cell"]), dict(plain["ranges"]), trials, dict(plain["importance"]))

@@ -52,11 +52,13 @@ def read_outcome(folder: Path, tasks: int | None) -> Outcome:
         results = json.loads(read_regular(path))
         matrix, finished = results["accuracy_matrix"], int(results["tasks_finished"])
         rows = [row[: task + 1] for task, row in enumerate(matrix[:finished])]
-        measured_on = results.get("measured_on", "test")
+        measured_on = "test" if results.get("test") is not None else results.get("measured_on", "test")
     except UNREADABLE as error:
         raise ConfigurationError(f"{path} must hold the results of a trial: {error}") from error
     if measured_on != CHOOSES:
-        raise ConfigurationError(f"{path} must be measured on {CHOOSES}, or the test images would choose: {measured_on}")
+        raise ConfigurationError(
+            f"{path} must be measured on {CHOOSES} images alone, or others would choose, got {measured_on}"
+        )
     has_diverged = read_divergence(folder) is not None
     if not has_diverged and (not rows or any(value is None for row in rows for value in row)):
         raise ConfigurationError(f"{path} must have an accuracy after each task, got {rows}")

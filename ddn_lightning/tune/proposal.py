@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from ddn_lightning.tune.ranges import Range, Value
 
-DIRECTION = "maximize"
+DIRECTION = StudyDirection.MAXIMIZE
 
 
 def propose(ranges: Sequence[Range], ended: Sequence[FrozenTrial], count: int, seed: int) -> list[dict[str, Value]]:

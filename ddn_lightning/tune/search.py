@@ -37,7 +37,9 @@ class Protocol:
         """The protocol in words."""
         if self.tasks is None:
             return "whole sequence; peeks: the hyper-parameters have seen all tasks that are reported"
-        return f"first {self.tasks} tasks of another class order, that of class_order_seed {self.order_seed}; then fixed"
+        return (
+            f"first {self.tasks} tasks of another class order, that of class_order_seed {self.order_seed}; then fixed"
+        )
 
 
 @dataclass(frozen=True)
