@@ -27,10 +27,10 @@ class SearchProgress(PlanProgress):
     """
 
     def __init__(self, studies: Sequence[ArmStudy], jobs: int, console: Console | None = None) -> None:
-        super().__init__((), jobs, console)
         self.records = {study.arm.name: study.record() for study in studies}
         self.trials = studies[0].search.trials
         self.num_seeds = len(studies[0].search.seeds)
+        super().__init__((), jobs, console)  # which draws the table
 
     def show(self, event: Event) -> None:
         """Record an event of a run; show failures and stops."""
