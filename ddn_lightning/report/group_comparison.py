@@ -48,6 +48,7 @@ class ComparedRow:
         cpu_minutes: Processor time.
         baseline: Name of the group that ``cost`` is relative to.
         cost: Processor time divided by the baseline's, paired by seed.
+        measures: The images of ``acc`` and ``fm``, if a validation split was held out.
     """
 
     group: str
@@ -62,6 +63,7 @@ class ComparedRow:
     cpu_minutes: Estimate | None
     baseline: str | None
     cost: Estimate | None
+    measures: str = ""
 
     @property
     def title(self) -> str:
@@ -85,6 +87,12 @@ class GroupComparison:
     def has_pairs(self) -> bool:
         """Whether any two groups share a seed."""
         return any(row.acc_difference is not None and row.against != row.group for row in self.rows)
+
+    @property
+    def explanation(self) -> str:
+        """What the columns mean, and the images of the rows with a validation split."""
+        measured = [f"{row.title}: {row.measures}." for row in self.rows if row.measures]
+        return " ".join([EXPLANATION, *measured])
 
 
 def compare_groups(
@@ -166,6 +174,7 @@ def _row(
         cpu_minutes=estimate(group.cpu_minutes.values()),
         baseline=None if baseline is None else names[baseline],
         cost=None if baseline is None else paired_ratio(group.cpu_minutes, baseline.cpu_minutes),
+        measures=group.results.measures,
     )
 
 
@@ -175,7 +184,7 @@ def _title(group: str, statistics: Statistics) -> str:
 
 def as_markdown(comparison: GroupComparison) -> str:
     """A table to read, with an explanation and the runs left out."""
-    text = f"{markdown_table(HEADER, [cells(row) for row in comparison.rows])}\n{EXPLANATION}\n"
+    text = f"{markdown_table(HEADER, [cells(row) for row in comparison.rows])}\n{comparison.explanation}\n"
     if comparison.left_out:
         text += "\nLeft out:\n\n" + "".join(f"- {in_markdown(line)}\n" for line in comparison.left_out)
     return text
@@ -184,7 +193,7 @@ def as_markdown(comparison: GroupComparison) -> str:
 def as_latex(comparison: GroupComparison) -> str:
     """A table for a paper, for the package booktabs; explanation and runs left out are comments."""
     lines = [" & ".join(map(_in_latex, line)) + r" \\" for line in (HEADER, *map(cells, comparison.rows))]
-    comments = [EXPLANATION, *(f"Left out: {line}" for line in comparison.left_out)]
+    comments = [comparison.explanation, *(f"Left out: {line}" for line in comparison.left_out)]
     parts = [r"% needs \usepackage{booktabs}", *(f"% {' '.join(comment.split())}" for comment in comments)]
     parts += [r"\begin{tabular}{lrlllllllr}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]
     return "\n".join([*parts, r"\end{tabular}"]) + "\n"
@@ -221,6 +230,7 @@ def _record(row: ComparedRow) -> dict[str, str | float | None]:
         "group": row.group,
         "statistics": row.statistics,
         "seeds": " ".join(map(str, row.seeds)),
+        "measures": row.measures,
         "against": row.against,
     }
     for name in ESTIMATES:

@@ -15,9 +15,10 @@ from ddn_lightning.report.figures.comparison_figures import comparison_pictures
 from ddn_lightning.report.figures.pareto import pareto_pictures
 from ddn_lightning.report.figures.run_figures import Picture, pictures_of
 from ddn_lightning.report.figures.style import INK, as_svg
-from ddn_lightning.report.group_comparison import EXPLANATION, compare_groups
+from ddn_lightning.report.group_comparison import compare_groups
 from ddn_lightning.report.page_tables import has_paper, paired_table, results_table, seeds_table, settings_tables
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun
+from ddn_lightning.runs.results import Results
 
 MOST_DETAILED = 12  # up to this number, every run has its own figures on the page
 FEW_DETAILED = 5  # beyond it, only the first few have, so that a page of hundreds takes seconds
@@ -85,7 +86,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         runs=results_table(finished, anchors),
         groups=seeds_table(finished),
         paired=paired_table(comparison),
-        paired_note=EXPLANATION,
+        paired_note=comparison.explanation,
         left_out=comparison.left_out,
         costs=costs,
         costs_problem=costs_problem,
@@ -116,7 +117,7 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
     counted += f" ({diverged} diverged)" if diverged else ""
     if best is None or best.results is None:
         return f"{counted}, none of them finished."
-    whole = f"{best.results.title} on {best.results.dataset}: ACC {best.results.acc:.2f} %"
+    whole = f"{best.results.title} on {best.results.dataset}: {_outcome(best.results)}"
     if len(finished) == 1:
         return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
     counted += f", {len(finished)} of them finished."
@@ -130,12 +131,16 @@ def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
     notes = [*run.problems, *([problem] if problem else [])]
     if not with_figures:
         notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
-    outcome = "ACC unknown" if run.results.acc is None else f"ACC {run.results.acc:.2f} %"
-    outcome = outcome if run.results.divergence is None else "diverged"
+    outcome = _outcome(run.results) if run.results.divergence is None else "diverged"
     headline = f"{run.results.title} on {run.results.dataset}, {outcome}"
     if not run.is_finished:
         headline += f" after {run.results.tasks_finished} of {len(run.results.matrix)} tasks"
     return RunDetails(run.name, anchor, headline, rerun_command(run), notes, pictures)
+
+
+def _outcome(results: Results) -> str:
+    where = f" ({results.acc_measured_on})" if results.measures else ""
+    return "ACC unknown" if results.acc is None else f"ACC{where} {results.acc:.2f} %"
 
 
 def _draw_comparison(runs: Sequence[RecordedRun]) -> tuple[list[PagePicture], str]:

@@ -61,6 +61,8 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
     with_paper = has_paper(runs)
     columns = [Column("Run"), *_measure_columns(with_paper), Column("AAA", True), Column("Method"), Column("Plug-in")]
     columns += [Column("Data"), Column("Memory", True), Column("Seed", True), Column("Time", True)]
+    has_splits = any(run.results is not None and run.results.measures for run in runs)
+    columns += [Column("Measured on")] if has_splits else []
     rows = []
     for run in runs:
         assert run.results is not None
@@ -69,6 +71,7 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
         row += _beside_paper(run, [_number(results.acc), _number(results.fm)], with_paper)
         row += [_number(results.aaa), _text(results.method), _text(results.plugin or ""), _text(results.dataset)]
         row += [_number(results.buffer_size, ".0f"), _number(results.seed, ".0f"), _duration(results.seconds)]
+        row += [_text(results.measures or "ACC, FM (test)")] if has_splits else []
         rows.append(row)
     return PageTable(columns, rows)
 

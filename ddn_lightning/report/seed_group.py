@@ -73,7 +73,7 @@ def by_seed(runs: Iterable[RecordedRun], ignored: Sequence[str] = ()) -> list[li
     groups: dict[str, list[RecordedRun]] = {}
     for run in runs:
         settings = {key: value for key, value in run.config.items() if key not in (*IGNORED_KEYS, *ignored)}
-        title = "" if run.results is None else run.results.title
+        title = "" if run.results is None else f"{run.results.title} {run.results.measures}"
         groups.setdefault(json.dumps([title, settings], sort_keys=True, default=str), []).append(run)
     return list(groups.values())
 

@@ -53,6 +53,13 @@ class Results:
         return "test" if self.test_accuracies else self.measured_on
 
     @property
+    def measures(self) -> str:
+        """The images of each measure, for a run with a validation split; empty for any other."""
+        if self.measured_on == "test":
+            return ""
+        return "ACC (test), FM (validation)" if self.test_accuracies else "ACC, FM (validation)"
+
+    @property
     def title(self) -> str:
         """Method and distiller."""
         return self.method if self.plugin is None else f"{self.method} + {self.plugin}"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ddn_lightning.runs.results import RunResult, read_divergence, read_result
+from ddn_lightning.runs.results import RunResult, parse_results, read_divergence, read_result
 
 COMPLETE = {
     "average_accuracy": 40.0,
@@ -12,6 +12,7 @@ COMPLETE = {
     "accuracy_matrix": [[80.0, None], [30.0, 50.0]],
     "tasks_finished": 2,
 }
+WHOSE = {"method": "ER", "dataset": "digits", "buffer_size": 50, "seed": 0}
 
 
 def write(results: Any) -> Path:
@@ -21,6 +22,20 @@ def write(results: Any) -> Path:
 
 def test_a_finished_run_is_read() -> None:
     assert read_result(write(COMPLETE)) == RunResult(40.0, None, (30.0, 50.0))
+
+
+def test_the_test_images_count_where_a_run_with_a_validation_split_has_opened_them() -> None:
+    test = {"average_accuracy": 35.0, "accuracies": [25.0, 45.0], "calibrated_average_accuracy": 36.0}
+    split = {**COMPLETE, "forgetting": 50.0, "measured_on": "validation", "test": test, **WHOSE}
+    assert read_result(write(split)) == RunResult(35.0, 50.0, (25.0, 45.0))
+    results = parse_results(json.dumps(split).encode())
+    assert (results.acc, results.validation_acc, results.fm, results.calibrated_acc) == (35.0, 40.0, 50.0, 36.0)
+    assert (results.acc_measured_on, results.measures) == ("test", "ACC (test), FM (validation)")
+    closed = parse_results(json.dumps({**split, "test": None}).encode())
+    assert (closed.acc, closed.validation_acc) == (40.0, 40.0)
+    assert (closed.acc_measured_on, closed.measures) == ("validation", "ACC, FM (validation)")
+    old = parse_results(json.dumps({**COMPLETE, **WHOSE}).encode())
+    assert (old.acc, old.validation_acc, old.acc_measured_on, old.measures) == (40.0, None, "test", "")
 
 
 @pytest.mark.parametrize("results", [{**COMPLETE, "tasks_finished": 1}, {}, [], "", '{"accuracy_matrix": [[1.0,'])
