@@ -42,9 +42,7 @@ def main(arguments: list[str]) -> None:
     sys.exit(3 if results["status"] == "diverged" else 0)
 
 
-def trained(
-    rate: float, bonus: float, limit: int, least: list[float | None]
-) -> tuple[list[list[float | None]], str]:
+def trained(rate: float, bonus: float, limit: int, least: list[float | None]) -> tuple[list[list[float | None]], str]:
     """The accuracy matrix, best at a rate of 0.03, and the status."""
     matrix: list[list[float | None]] = [[None] * TASKS for _ in range(TASKS)]
     for task in range(TASKS):

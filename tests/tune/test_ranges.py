@@ -13,7 +13,12 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 def test_ranges_are_those_of_all_of_the_method_and_of_the_plugin() -> None:
     assert [one.option for one in ranges_of(CONFIGS, "er", "none")] == ["model.lr"]
     options = [one.option for one in ranges_of(CONFIGS, "derpp", "ddn")]
-    assert options == ["model.lr", "model.alpha", "model.beta", *(f"model.distiller.{n}" for n in ("lr", "alpha", "beta"))]
+    assert options == [
+        "model.lr",
+        "model.alpha",
+        "model.beta",
+        *(f"model.distiller.{n}" for n in ("lr", "alpha", "beta")),
+    ]
 
 
 def test_the_weights_of_ddn_and_of_its_hard_control_have_the_same_range() -> None:
