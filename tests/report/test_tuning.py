@@ -51,7 +51,8 @@ def test_slices_show_every_trial_in_its_panel() -> None:
     rates, batches = slice_figure(ARM).axes
     assert (rates.get_xscale(), rates.get_xlabel(), batches.get_xlabel()) == ("log", "lr", "batches")
     offsets = [tuple(point) for drawn in rates.collections for point in drawn.get_offsets().tolist()]
-    assert sorted(offsets) == sorted([(0.1, 60.0), (0.2, 70.0), (0.5, 80.0), (1.0, 0.0), (0.2, 70.0)])  # and the best
+    assert sorted(offsets) == sorted([(0.1, 60.0), (0.2, 70.0), (0.5, 80.0), (1.0, 0.03), (0.2, 70.0)])  # and the best
+    assert [label.get_text() for label in rates.get_xticklabels()] == ["0.01", "0.1", "1"]
 
 
 def test_importance_is_drawn_in_percent() -> None:

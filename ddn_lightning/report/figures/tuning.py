@@ -1,5 +1,6 @@
 """What a search has found: the score over each option, and the importance of the options."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from ddn_lightning.report.tuning import ArmRecord, TrialRecord
 
 PANELS_IN_A_ROW = 3
 STATES = {"complete": ("o", 0), "pruned": ("v", 1), "diverged": ("X", 4)}  # marker and colour
+LABELS = {"complete": "complete", "pruned": "pruned, with ACC so far", "diverged": "diverged"}
+AT_THE_BOTTOM = 0.03  # share of the height: 0 % would leave no room for the others
 BEST: dict[str, Any] = {"marker": "*", "s": 260, "color": COLOURS[2], "zorder": 3, "label": "best"}
 SCORE = "ACC, validation (%)"
 
@@ -76,12 +79,19 @@ def _draw_slice(axes: Axes, option: str, arm: ArmRecord) -> None:
         shown = [trial for trial in arm.trials if trial.state == state]
         if shown:
             places, scores = _places(shown, option, "choices" in plain), [trial.score for trial in shown]
-            axes.scatter(places, scores, marker=marker, color=COLOURS[colour], label=state, alpha=0.8)
+            style: dict[str, Any] = {"marker": marker, "color": COLOURS[colour], "label": LABELS[state], "alpha": 0.8}
+            if state == "diverged":
+                scores, style["transform"] = [AT_THE_BOTTOM] * len(shown), axes.get_xaxis_transform()
+            axes.scatter(places, scores, **style)
     if arm.best is not None:
         best = arm.trials[arm.best]
         axes.scatter(_places([best], option, "choices" in plain), [best.score], **BEST)
     if plain.get("log"):
+        low, high = float(plain["low"]), float(plain["high"])
+        ticks = [low, math.sqrt(low * high), high]
         axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])  # matplotlib's own would be in LaTeX
+        axes.set_xticks([], minor=True)
     axes.set_xlabel(shorten(option.removeprefix("model.")))
 
 
