@@ -45,7 +45,7 @@ def test_the_record_says_which_images_chose_and_which_were_reported(capsys: pyte
     for command, expected in (("validate", found), ("test", found["test"])):
         capsys.readouterr()
         assert main([command, *run]) == 0
-        assert f"{expected['average_accuracy']:.2f}"[:4] in capsys.readouterr().out
+        assert f"{expected['average_accuracy']:.4f}"[:6] in capsys.readouterr().out
 
 
 def test_closed_test_images_are_never_loaded_and_the_record_says_so() -> None:

@@ -16,6 +16,7 @@ from ddn_lightning import ConfigurationError, DERPlusPlus, ReplayMethod, SmallNe
 from ddn_lightning.data import decoding, free_memory, image_reader
 from ddn_lightning.data.image_reader import ImageReader
 from ddn_lightning.data.image_tree import tree_images
+from ddn_lightning.data.planned_samples import PlannedSamples
 
 CLASSES = ("ant", "bee", "cat", "dog")
 STATUS = Path("/proc/self/status")
@@ -174,3 +175,15 @@ def test_images_are_kept_in_the_folder_given(tree: Path, monkeypatch: pytest.Mon
 def test_another_value_of_in_memory_is_refused(tree: Path) -> None:
     with pytest.raises(ConfigurationError, match="in_memory must be true, false or auto, got 'no'"):
         sequence(tree, in_memory="no")
+
+
+@needs_proc
+def test_a_validation_split_of_mapped_images_is_mapped_and_keeps_their_mean_and_std(tree: Path) -> None:
+    whole, split = (sequence(tree, in_memory=False, validation_per_class=number) for number in (None, 1))
+    for data in (whole, split):
+        data.setup("fit")
+    for samples in (split.train_set, split.val_set):
+        assert isinstance(samples, PlannedSamples)
+        assert is_mapped(samples.source)
+        assert len(samples) == 4
+    assert (split.mean, split.std) == (whole.mean, whole.std)  # of all training images

@@ -40,6 +40,16 @@ def test_every_domain_is_a_task_with_all_classes(tree: Path) -> None:
     assert [row.tolist() for row in data.task_classes] == [[0, 1]] * 3
 
 
+def test_images_of_each_class_in_each_domain_are_held_out(tree: Path) -> None:
+    data = SplitDomainFolder(str(tree), validation_share=0.25)
+    data.setup("fit")
+    for split, number in ((data.train_set, 3), (data.val_set, 1)):
+        assert split.tasks is not None
+        assert split.tasks.equal((split.images[:, 0, 0, 0] // 80).long())
+        assert split.labels.equal((split.images[:, 0, 0, 0] % 80 // 20).long())
+        assert (2 * split.tasks + split.labels).bincount().tolist() == [number] * 6
+
+
 def test_domains_are_learned_and_measured_one_by_one(fit: Fit, tree: Path) -> None:
     data = SplitDomainFolder(str(tree), batch_size=4, padding=0)
     learned = fit(lambda: ER(SmallNet(in_channels=3), num_classes=2, buffer_size=8), data)
