@@ -8,6 +8,7 @@ from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.callbacks.stop_at_task import StopAtTask
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 
@@ -21,6 +22,7 @@ __all__ = [
     "RandomState",
     "ReservoirSampling",
     "SaveProgress",
+    "StopAtTask",
     "TaskCallback",
     "TaskProgressBar",
 ]

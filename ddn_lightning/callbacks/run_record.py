@@ -17,6 +17,7 @@ from torch import Tensor
 from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.callbacks.stop_at_task import StopAtTask
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -27,7 +28,16 @@ from ddn_lightning.runs.anytime import ANYTIME_FILE, write_anytime
 from ddn_lightning.runs.config import changes, load_yaml
 from ddn_lightning.runs.files import write_text
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
-from ddn_lightning.runs.results import COMPLETE, DIVERGED, INCOMPLETE, RESULTS_FILE, read_divergence, write_results
+from ddn_lightning.runs.results import (
+    COMPLETE,
+    DIVERGED,
+    INCOMPLETE,
+    RESULTS_FILE,
+    STOPPED,
+    read_divergence,
+    read_stop,
+    write_results,
+)
 
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 
@@ -62,7 +72,9 @@ class RunRecord(TaskCallback):
         self._processes = trainer.world_size
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if read_divergence(self.folder):  # the results of an earlier start are out of date
+            if read_divergence(self.folder) or read_stop(
+                self.folder
+            ):  # the results of an earlier start are out of date
                 (self.folder / RESULTS_FILE).unlink()
             (self.folder / ANYTIME_FILE).unlink(missing_ok=True)
             write_text(self.folder / CONFIG_FILE, self.config)
@@ -78,7 +90,9 @@ class RunRecord(TaskCallback):
         is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
         if is_complete and not self.has_begun:
             note("this run was finished already, nothing was left to train")
-        self._write(trainer, pl_module, COMPLETE if is_complete else INCOMPLETE)
+        reason = None if is_complete else stop_reason(trainer, pl_module)
+        status = COMPLETE if is_complete else INCOMPLETE if reason is None else STOPPED
+        self._write(trainer, pl_module, status, reason)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Print the results, after the progress bar is gone."""
@@ -145,8 +159,9 @@ class RunRecord(TaskCallback):
         if trainer.limit_val_batches == 0:
             self._output.append("nothing was measured: trainer.limit_val_batches is 0")
         if status != COMPLETE:
+            place = f"stopped at step {trainer.global_step}"
             learned = f"{method.tasks_finished} of {len(method.accuracy_matrix)} tasks learned"
-            self._output.append(f"{status}: {learned}, stopped at step {trainer.global_step}")
+            self._output.append(f"{status}: {learned}, {reason if status == STOPPED else place}")
 
     def _print(self) -> None:
         if self._output:
@@ -167,6 +182,13 @@ class RunRecord(TaskCallback):
         started = self._processor_started
         now = 0.0 if started is None else self._processes * (time.process_time() - started)
         return self._processor_before + now
+
+
+def stop_reason(trainer: Trainer, method: Learner) -> str | None:
+    """Why a :class:`StopAtTask` has stopped training, if one has."""
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+    reasons = (one.reason(method.accuracy_matrix) for one in callbacks if isinstance(one, StopAtTask))
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from ddn_lightning.cli.parser import DDNParser
 from ddn_lightning.cli.predict_command import predict
 from ddn_lightning.cli.report_command import report
 from ddn_lightning.cli.reproduce_command import reproduce
+from ddn_lightning.cli.tune_command import tune
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
 from ddn_lightning.methods.loading import find_checkpoint
@@ -46,6 +47,7 @@ EPILOG = (
     "'ddn export --help': a trained method as an ONNX or .pt2 file; "
     "'ddn report --help': an HTML page of runs; 'ddn compare --help': differences between runs, paired by seed; "
     "'ddn reproduce --help': all runs of a table of the DDN paper; "
+    "'ddn tune --help': hyper-parameters, searched on validation images; "
     "'ddn bench --help': the cost of a step on this machine"
 )
 DIVERGED = 3  # exit code
@@ -98,7 +100,7 @@ def main(args: list[str] | None = None) -> int:
 
 def _run(arguments: list[str], args: list[str] | None) -> int:
     commands = {"predict": predict, "export": export, "report": report, "compare": compare}
-    commands |= {"reproduce": reproduce, "bench": bench}
+    commands |= {"reproduce": reproduce, "tune": tune, "bench": bench}
     try:
         if arguments and arguments[0] in commands:
             return commands[arguments[0]](arguments[1:])

@@ -20,7 +20,7 @@ from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, 
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.plan import SELECTORS, TABLES, Options, Run, plan, select, table
-from ddn_lightning.reproduce.presets import read_presets
+from ddn_lightning.reproduce.presets import check_covered, read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
 from ddn_lightning.runs.recorded_run import RecordedRun, read_run
@@ -38,7 +38,7 @@ ddn reproduce digits -- --trainer.limit_train_batches=2"""
 
 def reproduce(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code: 1 if a run failed or diverged, 128 plus the signal if interrupted."""
-    own, extra = _split(arguments)
+    own, extra = split_arguments(arguments)
     settings = _parser().parse_args(own)
     targets = select(table(settings.table), {name: settings[name] or () for name in SELECTORS})
     options = Options(
@@ -49,14 +49,16 @@ def reproduce(arguments: Sequence[str]) -> int:
         width=settings.width,
         extra=extra,
     )
-    runs = plan(targets, settings.seeds or (), read_presets(options.configs), options)
+    rows = read_presets(options.configs, options.preset)
+    check_covered(rows, options.preset, [target.cell for target in targets])
+    runs = plan(targets, settings.seeds or (), rows, options)
     if settings.dry_run:
         for run in runs:
             print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
         return 0
     _check_places(options.runs, settings.output)
     check_data(runs)
-    code = _execute(runs, _executor(settings))
+    code = _execute(runs, executor_of(settings))
     if code > SOME_FAILED:
         print("the same command resumes from here", file=sys.stderr)
         return code
@@ -70,7 +72,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     return code
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments of this command, and those after ``--``, for every run."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     return list(arguments[:end]), list(arguments[end + 1 :])
@@ -88,7 +90,17 @@ def _parser() -> CommandParser:
     }
     for name, (kind, text) in several.items():
         parser.add_argument(f"--{name}", type=kind, nargs="+", help=text)
-    parser.add_argument("--preset", type=str, default="paper", help="Rows of configs/tuned.csv: paper or tuned.")
+    text = "Rows of configs/tuned.csv: paper or tuned; or a tuned.csv that ddn tune has written."
+    parser.add_argument("--preset", type=str, default="paper", help=text)
+    add_run_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="Only print the command of each run.")
+    parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Format of the result.")
+    parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
+    return parser
+
+
+def add_run_options(parser: CommandParser) -> None:
+    """Add the options of all runs and of their execution."""
     parser.add_argument("--width", type=int | None, default=None, help="Width of the backbone; the paper's is 64.")
     parser.add_argument("--configs", type=str, default="configs", help="Folder with the configuration files.")
     parser.add_argument("--runs", type=str, default="runs", help="Parent folder of all run folders.")
@@ -96,10 +108,6 @@ def _parser() -> CommandParser:
     parser.add_argument("--jobs", type=int | None, default=None, help="Parallel runs. Default: one per GPU, or one.")
     parser.add_argument("--executor", type=Literal["processes", "ray"], default="processes", help="Executor of runs.")
     parser.add_argument("--address", type=str | None, default=None, help="Ray cluster. Default: start a local one.")
-    parser.add_argument("--dry-run", action="store_true", help="Only print the command of each run.")
-    parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Format of the result.")
-    parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
-    return parser
 
 
 def _check_places(runs: Path, output: str | None) -> None:
@@ -111,7 +119,8 @@ def _check_places(runs: Path, output: str | None) -> None:
     check_output(output or STANDARD_OUTPUT)
 
 
-def _executor(settings: Namespace) -> Executor:
+def executor_of(settings: Namespace) -> Executor:
+    """The executor that the options of :func:`add_run_options` ask for."""
     if settings.executor == "ray":
         return RayExecutor(settings.jobs, settings.address)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -73,27 +73,21 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
     described = [run for run in runs if run.results is not None]
     detailed = len(described) if len(described) <= MOST_DETAILED else FEW_DETAILED
     anchors = {run.name: f"run-{number}" for number, run in enumerate(described, start=1)}
-    environment = Environment(
-        loader=PackageLoader("ddn_lightning.report", "page_parts"),
-        autoescape=True,  # names of folders and values in files are not trusted
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment()
     comparing, comparing_problem = _draw_comparison(finished)
     comparison = compare_groups(finished)
-    costs, costs_problem = _draw(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
+    costs, costs_problem = draw(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
     within = anytime_groups(finished)
-    within_pictures, within_problem = _draw(lambda: anytime_pictures(within))
-    style, script = (_source(environment, name) for name in ("page.css", "page.js"))
+    within_pictures, within_problem = draw(lambda: anytime_pictures(within))
+    style, script = (source_of(environment, name) for name in ("page.css", "page.js"))
     name = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     text: str = environment.get_template("page.html").render(
         title=f"{name}: report of ddn_lightning",
         summary=_summary(runs, finished),
         style=Markup(style),  # noqa: S704  # from this package
         script=Markup(script),  # noqa: S704
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=hash_of(style),
+        script_hash=hash_of(script),
         runs=results_table(finished, anchors),
         groups=seeds_table(finished),
         paired=paired_table(comparison),
@@ -143,7 +137,7 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
     assert run.results is not None
-    pictures, problem = _draw(lambda: pictures_of(run)) if with_figures else ([], "")
+    pictures, problem = draw(lambda: pictures_of(run)) if with_figures else ([], "")
     notes = [*run.problems, *([problem] if problem else [])]
     if not with_figures:
         notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
@@ -161,15 +155,15 @@ def _outcome(results: Results) -> str:
 
 def _draw_comparison(runs: Sequence[RecordedRun]) -> tuple[list[PagePicture], str]:
     """The figures of all runs together; if that fails, of the runs without problems."""
-    pictures, problem = _draw(lambda: comparison_pictures(runs))
+    pictures, problem = draw(lambda: comparison_pictures(runs))
     intact = [run for run in runs if not run.problems]
     if problem and len(intact) < len(runs):
-        pictures, problem = _draw(lambda: comparison_pictures(intact))
+        pictures, problem = draw(lambda: comparison_pictures(intact))
         problem = problem or "of the runs that nothing is wrong with"
     return pictures, problem
 
 
-def _draw(draw: Callable[[], list[Picture]]) -> tuple[list[PagePicture], str]:
+def draw(draw: Callable[[], list[Picture]]) -> tuple[list[PagePicture], str]:
     """The figures, or none and the reason: inconsistent files must not prevent the page."""
     try:
         return [_on_page(picture) for picture in draw()], ""
@@ -187,10 +181,23 @@ def _on_page(picture: Picture) -> PagePicture:
     return PagePicture(picture.title, picture.description, address, width, height, is_wide)
 
 
-def _source(environment: Environment, name: str) -> str:
+def page_environment() -> Environment:
+    """Jinja's environment for the templates of this package."""
+    return Environment(
+        loader=PackageLoader("ddn_lightning.report", "page_parts"),
+        autoescape=True,  # names of folders and values in files are not trusted
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def source_of(environment: Environment, name: str) -> str:
+    """The text of a template or of a file beside it."""
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
+    """The hash by which a page's security policy allows a style or a script."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

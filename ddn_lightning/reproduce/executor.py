@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal, Protocol
 from ddn_lightning.errors import check_positive
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs.files import lock_open
-from ddn_lightning.runs.results import read_divergence, read_result
+from ddn_lightning.runs.results import read_divergence, read_result, read_stop
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 PROGRAM = (sys.executable, "-m", "ddn_lightning")
@@ -32,7 +32,8 @@ class Event:
     Args:
         run: The run.
         state: ``found`` if it was finished before, ``elsewhere`` if another plan executes it, ``stopping`` if it was
-            asked to save and exit, ``diverged`` if its loss is not finite, now or in an earlier attempt.
+            asked to save and exit, ``diverged`` if its loss is not finite, now or in an earlier attempt. A run that a
+            :class:`StopAtTask` has stopped is finished.
         seconds: Duration of this attempt.
         message: The error of a failed run; where and how a run diverged.
     """
@@ -81,10 +82,10 @@ class ProcessExecutor:
         """Execute all runs and yield their events.
 
         Args:
-            runs: The runs.
+            runs: The runs. A ``deque`` is emptied, and may be extended between two events.
             is_stopped: Polled several times a second; once true, all processes are asked to save and exit.
         """
-        waiting = deque(runs)
+        waiting = runs if isinstance(runs, deque) else deque(runs)
         active: dict[int, _Job] = {}
         try:
             while (waiting or active) and not is_stopped():
@@ -152,21 +153,26 @@ def log_of(run: Run) -> Path:
 
 def ended_before(run: Run) -> Event | None:
     """The event of a run that finished or diverged earlier, or ``None`` if it must be started."""
-    if read_result(run.folder) is not None:
+    if has_ended_well(run.folder):
         return Event(run, "found")
     reason = read_divergence(run.folder)
     return None if reason is None else Event(run, "diverged", message=reason)
 
 
+def has_ended_well(folder: Path) -> bool:
+    """Whether a run has learned all its tasks, or has stopped at a task's end as it was told to."""
+    return read_result(folder) is not None or read_stop(folder) is not None
+
+
 def can_resume(folder: Path) -> bool:
     """Whether a run was stopped and has a checkpoint to resume from."""
-    is_ended = read_result(folder) is not None or read_divergence(folder) is not None
+    is_ended = has_ended_well(folder) or read_divergence(folder) is not None
     return not is_ended and (folder / CHECKPOINTS / LAST).is_file()
 
 
 def _outcome(job: _Job) -> Event:
     seconds = time.monotonic() - job.started
-    if job.process.returncode == 0 and read_result(job.run.folder):
+    if job.process.returncode == 0 and has_ended_well(job.run.folder):
         return Event(job.run, "finished", seconds)
     if (reason := read_divergence(job.run.folder)) is not None:
         return Event(job.run, "diverged", seconds, reason)

@@ -22,7 +22,7 @@ BETAS = (0, 0.5, 0.9, 1)
 HOSTS = ("er", "derpp", "cls_er", "er_ace")  # the paper combines these with DDN
 BOUNDS = ("finetune", "joint")
 OTHERS = tuple(facts.key for facts in METHODS.values() if facts.key not in (*HOSTS, *BOUNDS))
-ABLATIONS = ("random_labels", "label_smoothing", "l2y")
+ABLATIONS = ("hard", "random_labels", "label_smoothing", "l2y")
 SELECTORS = {"methods": "method", "datasets": "data", "buffers": "buffer_size", "plugins": "plugin"}  # fields of a cell
 
 

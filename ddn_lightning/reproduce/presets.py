@@ -1,9 +1,9 @@
-"""``configs/tuned.csv``: the options that a preset sets for each cell."""
+"""``configs/tuned.csv``, and the file that ``ddn tune`` writes: the options that a preset sets for each cell."""
 
 import csv
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
@@ -35,13 +35,48 @@ class PresetRow:
         return all(values[name] == value for name, value in self.pattern.items())
 
 
-def read_presets(configs: Path) -> list[PresetRow]:
-    """The rows of the file in a folder of configurations."""
+def read_presets(configs: Path, preset: str = "") -> list[PresetRow]:
+    """The rows of the file in a folder of configurations.
+
+    Args:
+        configs: The folder.
+        preset: If it is the path of a CSV file, as ``ddn tune`` writes it, its rows come last, and belong to the preset
+            of that name.
+    """
     path = configs / FILE_NAME
     if not path.is_file():
         raise ConfigurationError(
             f"configs must be a folder with a {FILE_NAME} and the files of each axis, got {configs}"
         )
+    rows = _read_file(path, configs)
+    if not is_file(preset):
+        return rows
+    if not Path(preset).is_file():
+        raise ConfigurationError(f"preset must be a name in {path} or an existing file, got {preset}")
+    own = _read_file(Path(preset), configs)
+    return [*rows, *(replace(row, pattern={**row.pattern, "preset": preset}) for row in own)]
+
+
+def is_file(preset: str) -> bool:
+    """Whether a preset is the path of a file instead of a name.
+
+    >>> is_file("paper"), is_file("runs/tune/tuned.csv")
+    (False, True)
+    """
+    return Path(preset).suffix == ".csv"
+
+
+def check_covered(rows: Sequence[PresetRow], preset: str, cells: Sequence[Cell]) -> None:
+    """Raise if the file that a preset names has no row for a cell, which would then run with defaults."""
+    for cell in cells if is_file(preset) else ():
+        if not any(row.pattern.get("preset") == preset and row.matches(preset, cell) for row in rows):
+            raise ConfigurationError(
+                f"{preset} must have a row for each cell, got none for {cell.setting} {cell.data} {cell.buffer_size} "
+                f"{cell.method} {cell.plugin}: select the cells that were tuned"
+            )
+
+
+def _read_file(path: Path, configs: Path) -> list[PresetRow]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         if reader.fieldnames != COLUMNS:

@@ -38,7 +38,7 @@ class RayExecutor:
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Execute all runs and yield their events; see :meth:`ProcessExecutor.execute`."""
         task = self.ray.remote(num_cpus=1, num_gpus=self.num_gpus, max_retries=0)(_execute)
-        waiting = deque(runs)
+        waiting = runs if isinstance(runs, deque) else deque(runs)
         active: dict[Any, Run] = {}
         try:
             while (waiting or active) and not is_stopped():

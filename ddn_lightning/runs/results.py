@@ -16,7 +16,7 @@ from ddn_lightning.runs.files import read_regular, write_text
 
 RESULTS_FILE = "results.json"
 MATRIX_FILE = "accuracy_matrix.csv"  # the same matrix, for spreadsheets
-COMPLETE, INCOMPLETE, DIVERGED = "complete", "incomplete", "diverged"  # values of "status"
+COMPLETE, INCOMPLETE, DIVERGED, STOPPED = "complete", "incomplete", "diverged", "stopped"  # values of "status"
 SPLITS = ("train", "test")  # of the record of the data
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
@@ -113,11 +113,12 @@ def read_result(folder: Path) -> RunResult | None:
 
 def read_divergence(folder: Path) -> str | None:
     """Where and how the run in a folder has diverged; ``None`` if it has not."""
-    try:
-        results = json.loads(read_regular(folder / RESULTS_FILE))
-        return str(results["reason"]) if results["status"] == DIVERGED else None
-    except UNREADABLE:
-        return None
+    return _reason(folder, DIVERGED)
+
+
+def read_stop(folder: Path) -> str | None:
+    """Why the run in a folder has stopped at a task's end, as it was told to; ``None`` if it has not."""
+    return _reason(folder, STOPPED)
 
 
 def parse_results(content: bytes) -> Results:
@@ -183,6 +184,15 @@ def _task_il_acc(results: Mapping[str, Any]) -> float | None:
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers among some values."""
     return {str(k): float(v) for k, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}
+
+
+def _reason(folder: Path, status: str) -> str | None:
+    """The reason for a status; ``None`` if the run has another."""
+    try:
+        results = json.loads(read_regular(folder / RESULTS_FILE))
+        return str(results["reason"]) if results["status"] == status else None
+    except UNREADABLE:
+        return None
 
 
 def _number(value: Any) -> float | None:

@@ -174,10 +174,10 @@ def test_there_is_a_job_for_each_gpu(
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible
-    executor = command._executor(command._parser().parse_args(["digits"]))
+    executor = command.executor_of(command._parser().parse_args(["digits"]))
     assert isinstance(executor, ProcessExecutor)
     assert (executor.devices, executor.jobs) == (devices, jobs)
-    assert command._executor(command._parser().parse_args(["digits", "--jobs", "5"])).jobs == 5
+    assert command.executor_of(command._parser().parse_args(["digits", "--jobs", "5"])).jobs == 5
 
 
 def test_on_a_terminal_there_is_a_live_table() -> None:

@@ -112,7 +112,8 @@ def test_every_planned_command_parses_to_the_settings_of_its_cell(run: Run, pars
     cell, model, data = run.cell, settings["model"]["init_args"], settings["data"]["init_args"]
     assert (settings["seed_everything"], settings["name"]) == (1, run.folder.name)
     assert cell.buffer_size in (0, model["buffer_size"])
-    assert (model["distiller"] is None) == (cell.plugin == "none")
+    assert (model["distiller"] is None) == (cell.plugin in ("none", "hard"))
+    assert model["old_memory_weight"] == (cell.plugin == "hard")
     for pair in cell.variant.split():
         option, _, value = pair.partition("=")
         assert model["distiller"]["init_args"][option] == float(value)

@@ -1,0 +1,121 @@
+"""The ranges of a search: ``configs/tune/*.yaml``, from the name of an option to its range."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.runs.config import read_settings
+
+FOLDER = "tune"  # in the folder of configurations
+FOR_ALL = "base"  # the file that applies to every study
+DIGITS = 3  # significant, of a proposed number: more would not be told apart
+Value = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a search may give to one option.
+
+    Args:
+        option: Option of ``ddn fit`` without dashes, such as ``model.lr``.
+        low: Smallest number.
+        high: Largest number. Where both are integers, the values are.
+        log: Whether the logarithm is searched evenly.
+        choices: The values, instead of numbers between ``low`` and ``high``.
+
+    >>> Range("model.lr", 0.01, 0.1, log=True).rounded(0.012345)
+    0.0123
+    """
+
+    option: str
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    choices: tuple[Value, ...] = ()
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the values are integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def extremes(self) -> tuple[Value, ...]:
+        """All choices, or the smallest and the largest number."""
+        return self.choices or (self.low, self.high)
+
+    def rounded(self, value: Value) -> Value:
+        """A proposed value with few digits, still within the range."""
+        if self.choices or self.is_integer or not isinstance(value, float):
+            return value
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+
+    def as_plain(self) -> dict[str, Any]:
+        """As in the YAML file."""
+        if self.choices:
+            return {"choices": list(self.choices)}
+        return {"low": self.low, "high": self.high, **({"log": True} if self.log else {})}
+
+
+def ranges_of(configs: Path, method: str, plugin: str) -> tuple[Range, ...]:
+    """The ranges for a method with a plug-in: of every study, of the method, then of the plug-in.
+
+    Raises:
+        ConfigurationError: If there are none, or if a file is wrong.
+    """
+    paths = [configs / FOLDER / f"{name}.yaml" for name in (FOR_ALL, method, plugin)]
+    found = [path for path in paths if path.is_file()]
+    ranges = {one.option: one for path in found for one in read_ranges(path)}
+    if not ranges:
+        raise ConfigurationError(f"expected ranges for {method} in {' or '.join(map(str, paths[:2]))}, got no file")
+    return tuple(ranges.values())
+
+
+def read_ranges(path: Path) -> list[Range]:
+    """The ranges in a file."""
+    return [_range(str(option), plain, f"{path}: {option}") for option, plain in read_settings(path).items()]
+
+
+def as_option(value: Value) -> str:
+    """A value as it is written on the command line.
+
+    >>> as_option(0.01), as_option(True), as_option("separate"), as_option(None)
+    ('0.01', 'true', 'separate', 'null')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def as_options(values: Mapping[str, Value]) -> list[str]:
+    """Arguments of ``ddn fit``."""
+    return [word for option, value in values.items() for word in (f"--{option}", as_option(value))]
+
+
+def _range(option: str, plain: object, place: str) -> Range:
+    expected = "{low: 0.01, high: 0.1}, with log: true for a logarithmic range, or {choices: [1, 2]}"
+    keys = set(plain) if isinstance(plain, dict) else set()
+    if not isinstance(plain, dict) or not (keys == {"choices"} or {"low", "high"} <= keys <= {"low", "high", "log"}):
+        raise ConfigurationError(f"{place} must be a range such as {expected}, got {plain}")
+    if "choices" in plain:
+        return Range(option, choices=_choices(plain["choices"], place))
+    low, high, log = plain["low"], plain["high"], plain.get("log", False)
+    if not _is_number(low) or not _is_number(high) or not low < high:
+        raise ConfigurationError(f"{place} must have a number low below a number high, got {low} and {high}")
+    if not isinstance(log, bool) or (log and low <= 0):
+        raise ConfigurationError(f"{place} must have a positive low for log: true, got low {low} and log {log}")
+    return Range(option, low, high, log)
+
+
+def _choices(choices: object, place: str) -> tuple[Value, ...]:
+    if not isinstance(choices, Sequence) or isinstance(choices, str) or len(choices) < 2:
+        raise ConfigurationError(f"{place} must have a list of two or more choices, got {choices}")
+    for choice in choices:
+        if not isinstance(choice, bool | int | float | str | None):
+            raise ConfigurationError(f"{place} must have choices that are numbers or words, got {choice}")
+    return tuple(choices)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,282 @@
+"""``ddn tune``: the same budget for each study, no look at the test images, and the same trials after a kill."""
+
+import csv
+import functools
+import json
+import multiprocessing
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+from tune_search import SEARCH
+
+from ddn_lightning.cli import main
+from ddn_lightning.cli import reproduce_command as command
+from ddn_lightning.data.split_digits import SplitDigits
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.tuning import SearchRecord, read_search
+from ddn_lightning.reproduce.executor import ProcessExecutor
+from ddn_lightning.runs.files import try_lock
+from ddn_lightning.tune.outcome import Outcome
+from ddn_lightning.tune.progress import SearchProgress
+from ddn_lightning.tune.ranges import Range
+from ddn_lightning.tune.search import Arm
+from ddn_lightning.tune.study import ArmStudy
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+STAND_IN = (sys.executable, str(Path(__file__).parents[1] / "tune/stand_in.py"))
+FOLDER = Path("runs/tune")
+SHORT = ("--", "--data.epochs_per_task", "1", "--trainer.limit_train_batches", "2", "--trainer.log_every_n_steps", "1")
+
+
+def tune(*arguments: str) -> int:
+    return main(["tune", "--configs", str(CONFIGS), *arguments])
+
+
+def found(folder: Path = FOLDER) -> SearchRecord:
+    search = read_search(folder)
+    assert search is not None
+    return search
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "ProcessExecutor", functools.partial(ProcessExecutor, program=STAND_IN))
+    monkeypatch.setattr("ddn_lightning.reproduce.executor.POLL_SECONDS", 0.005)
+    monkeypatch.setattr(ArmStudy, "_importance", lambda self: {})  # takes seconds
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_each_study_gets_the_same_trials_and_gives_an_overlay_and_a_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--methods", "er", "--plugins", "none", "hard,ddn", "--trials", "2")
+    assert tune(*options) == 0
+    printed = capsys.readouterr()
+    search = found()
+    assert [arm.name for arm in search.arms] == ["er", "er-hard", "er-ddn"]
+    assert [len(arm.trials) for arm in search.arms] == [2] * 3
+    assert "6 of 6 trials done" in printed.err
+    assert "first 3 tasks of another class order" in printed.out
+    assert "| ER + DDN | 2 | 0 |" in printed.out
+
+    text = (FOLDER / "er-ddn.yaml").read_text()
+    best = search.arms[2].trials[search.arms[2].best or 0]
+    model = yaml.safe_load(text)["model"]["init_args"]
+    assert model["lr"] == best.values["model.lr"]
+    assert model["distiller"]["init_args"]["alpha"] == best.values["model.distiller.alpha"]
+    assert model["momentum"] == 0  # from the preset
+    for words in ("seeds that chose: 1000", "class_order_seed 1000; then fixed", "trials: 2 of 2", "'low': 0.003"):
+        assert words in text
+    files = (CONFIGS / "base.yaml", CONFIGS / "plugin/ddn.yaml", FOLDER / "er-ddn.yaml")
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", *(word for path in files for word in ("-c", str(path))), "--print_config"])
+    assert stop.value.code == 0
+    assert yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["lr"] == best.values["model.lr"]
+
+    rows = list(csv.DictReader((FOLDER / "tuned.csv").read_text().splitlines()))
+    assert [(row["method"], row["plugin"]) for row in rows] == [("er", "none"), ("er", "hard"), ("er", "ddn")]
+    assert "whole" not in rows[0]["source"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_reproduce_takes_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("--methods", "er", "--trials", "2") == 0
+    (arm,) = found().arms
+    capsys.readouterr()
+    preset = ("--preset", str(FOLDER / "tuned.csv"), "--configs", str(CONFIGS), "--dry-run")
+    assert main(["reproduce", "digits", "--methods", "er", "--plugins", "none", "--seeds", "7", *preset]) == 0
+    words = shlex.split(capsys.readouterr().out)
+    options = dict(pairwise(words))
+    assert options["--model.lr"] == str(arm.trials[arm.best or 0].values["model.lr"])
+    assert options["--data.epochs_per_task"] == "5"
+    assert not any(word.startswith("--data.closed_test") for word in words)
+    assert main(["reproduce", "digits", "--methods", "er", "--plugins", "none", "ddn", *preset]) == 2
+    assert "must have a row for each cell, got none for offline digits 100 er ddn" in capsys.readouterr().err
+    assert main(["reproduce", "digits", "--preset", "nowhere.csv", "--configs", str(CONFIGS)]) == 2
+    assert "or an existing file, got nowhere.csv" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_pruned_and_diverged_trials_do_not_win(capsys: pytest.CaptureFixture[str]) -> None:
+    (FOLDER / "er").mkdir(parents=True)
+    (FOLDER / "er/diverging").write_text("trial-002")
+    assert tune("--methods", "er", "--trials", "12", "--seeds", "1000", "1001") == 0
+    (arm,) = found().arms
+    assert (arm.trials[2].state, arm.trials[2].score) == ("diverged", 0.0)
+    assert arm.count("pruned") >= 1
+    for trial in arm.trials:
+        assert len(trial.curve) == {"complete": 3, "pruned": 2, "diverged": 0}[trial.state]
+    assert arm.best is not None
+    assert arm.trials[arm.best].score == max(trial.score for trial in arm.trials if trial.state == "complete")
+    assert "er trial 3 diverged, best" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_whole_sequence_is_named_as_peeking(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("--methods", "er", "--trials", "1", "--protocol", "whole") == 0
+    assert "peeks: the hyper-parameters have seen all tasks" in capsys.readouterr().out
+    assert "peeks" in (FOLDER / "er.yaml").read_text()
+    assert "peeks" in (FOLDER / "tuned.csv").read_text()
+    assert len(found().arms[0].trials[0].curve) == 5
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_failed_run_stops_its_study_only_and_the_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    (FOLDER / "er").mkdir(parents=True)
+    (FOLDER / "er/poison").write_text("trial-001")
+    options = ("--methods", "er", "--plugins", "none", "hard", "--trials", "3")
+    assert tune(*options) == 1
+    assert "error: poisoned" in capsys.readouterr().err
+    assert [len(arm.trials) for arm in found().arms] == [1, 3]
+    (FOLDER / "er/poison").unlink()
+    assert tune(*options) == 0
+    assert [len(arm.trials) for arm in found().arms] == [3, 3]
+    starts = [(FOLDER / "er" / f"trial-{n:03}-seed1000.starts").read_text().count("started") for n in range(3)]
+    assert starts == [1, 2, 1]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_killed_twice_the_search_ends_as_an_undisturbed_one() -> None:
+    options = ("--methods", "er", "--plugins", "hard", "--trials", "12", "--at_once", "2", "--jobs", "2")
+    assert tune(*options, "--name", "undisturbed") == 0
+    fork = multiprocessing.get_context("fork")
+    for trial in (3, 11):
+        process = fork.Process(target=tune, args=options)
+        process.start()
+        wait_for((FOLDER / "er-hard" / f"trial-{trial:03}-seed1000.log").exists)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert tune(*options) == 0
+    assert found().arms == found(Path("runs/undisturbed")).arms
+    assert found().arms[0].best is not None
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_trial_measured_on_test_images_ends_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    (FOLDER / "er").mkdir(parents=True)
+    (FOLDER / "er/peeking").write_text("trial-000")
+    assert tune("--methods", "er", "--trials", "2") == 2
+    assert "must be measured on validation images alone, or others would choose, got test" in capsys.readouterr().err
+
+
+def test_a_trial_never_opens_the_test_images(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune("--methods", "er", "--dry-run", *SHORT) == 0
+    trial = shlex.split(capsys.readouterr().out)[1:]
+    load, opened = SplitDigits.load, []
+
+    def watched(self: SplitDigits, train: bool) -> object:
+        opened.append(train)
+        return load(self, train)
+
+    monkeypatch.setattr(SplitDigits, "load", watched)
+    assert main([*trial, "--trainer.enable_progress_bar=false"]) == 0
+    assert opened == [True]
+    results = json.loads(Path("runs/tune/er/trial-000-seed1000/results.json").read_text())
+    assert (results["measured_on"], results["test"], results["status"]) == ("validation", None, "stopped")
+
+    monkeypatch.setattr(TaskSequence, "val_dataloader", TaskSequence.test_dataloader)  # swapped
+    assert main([*trial, "--name", "swapped", "--trainer.enable_progress_bar=false"]) == 2
+    assert "closed_test is true, so the test images must not be opened" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--methods", "nope"), "method must be among bic, cls_er"),
+        (("--methods", "er", "--plugins", "nope"), "plugin must be among ddn, hard"),
+        (("--methods", "er", "--dataset", "nope"), "data must be among cifar10"),
+        (("--methods", "er", "--seeds", "7"), "seeds must be 1000 or more, got 7"),
+        (("--methods", "er", "--trials", "0"), "trials must be positive, got 0"),
+        (("--methods", "er", "--validation_share", "1"), "validation_share must be above 0 and below 1, got 1.0"),
+        (("--methods", "er", "--preset", "nope"), "preset must be among paper, tuned, got nope"),
+        (("--methods", "er", "--", "--model.nope", "1"), "model: Option 'nope' is not accepted"),
+        ((), "methods"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_written(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = tune(*arguments)
+    except SystemExit as stop:  # by the parser of ddn fit
+        code = int(stop.code or 0)
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_range_of_an_unknown_option_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configs = tmp_path / "mine"
+    configs.mkdir()
+    for path in CONFIGS.iterdir():
+        if path.name != "tune":
+            (configs / path.name).symlink_to(path)
+    (configs / "tune").mkdir()
+    (configs / "tune/er.yaml").write_text("model.learning_rate: {low: 0.1, high: 1.0}")
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", "--methods", "er", "--configs", str(configs)])
+    assert stop.value.code == 2
+    assert "learning_rate" in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_two_searches_cannot_share_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    FOLDER.mkdir(parents=True)
+    lock = try_lock(FOLDER)
+    assert lock is not None
+    assert tune("--methods", "er") == 2
+    assert "runs/tune is in use: another process is tuning there" in capsys.readouterr().err
+    os.close(lock)
+
+
+def test_a_missing_optuna_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert tune("--methods", "er") == 2
+    assert 'not installed: pip install -e ".[tune]"' in capsys.readouterr().err
+
+
+def test_on_a_terminal_there_is_a_live_table_with_the_best_of_each_study() -> None:
+    study = ArmStudy(Arm(Cell("offline", "digits", 100, "er"), (Range("model.lr", 0.1, 1.0),)), SEARCH)
+    console = Console(force_terminal=True, width=120, record=True)
+    with SearchProgress([study], 1, console) as progress:
+        (trial,) = study.next_batch()
+        progress.show_trial(study, trial, study.store(trial, [Outcome("complete", (90.0, 71.234))]))
+        console.print(progress._table())
+    shown = console.export_text()
+    assert "1 of 14 trials done" in shown
+    assert f"71.23 (trial 1: lr {trial.values['model.lr']})" in shown
+
+
+@pytest.mark.slow
+def test_a_search_on_digits_killed_twice_has_the_same_best_trial() -> None:
+    options = ("--methods", "er", "--plugins", "none", "ddn", "--trials", "3", *SHORT)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "ddn_lightning", "tune", "--configs", str(CONFIGS), *options]
+    for trial in (0, 2):
+        process = subprocess.Popen(words, env=environment, start_new_session=True)
+        wait_for((FOLDER / "er-ddn" / f"trial-{trial:03}-seed1000" / "checkpoints/last.ckpt").exists)
+        os.killpg(process.pid, signal.SIGKILL)  # runs have sessions of their own, and may go on
+        process.wait()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    assert tune(*options) == 0
+    assert tune("--name", "undisturbed", *options) == 0
+    assert found().arms == found(Path("runs/undisturbed")).arms

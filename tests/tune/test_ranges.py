@@ -1,0 +1,66 @@
+"""Ranges are read from YAML, and mistakes in them are named."""
+
+from pathlib import Path
+
+import pytest
+
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.tune.ranges import Range, ranges_of, read_ranges
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def test_ranges_are_those_of_all_of_the_method_and_of_the_plugin() -> None:
+    assert [one.option for one in ranges_of(CONFIGS, "er", "none")] == ["model.lr"]
+    options = [one.option for one in ranges_of(CONFIGS, "derpp", "ddn")]
+    assert options == [
+        "model.lr",
+        "model.alpha",
+        "model.beta",
+        *(f"model.distiller.{n}" for n in ("lr", "alpha", "beta")),
+    ]
+
+
+def test_the_weights_of_ddn_and_of_its_hard_control_have_the_same_range() -> None:
+    hard = {one.option: one.as_plain() for one in ranges_of(CONFIGS, "er", "hard")}
+    ddn = {one.option: one.as_plain() for one in ranges_of(CONFIGS, "er", "ddn")}
+    assert hard["model.old_memory_weight"] == ddn["model.distiller.alpha"]
+
+
+def test_every_kind_of_range_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("a: {low: 1, high: 9}\nb: {low: 0.1, high: 1, log: true}\nc: {choices: [separate, 2, null]}\n")
+    assert read_ranges(path) == [
+        Range("a", 1, 9),
+        Range("b", 0.1, 1, log=True),
+        Range("c", choices=("separate", 2, None)),
+    ]
+    assert [one.is_integer for one in read_ranges(path)[:2]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr: 0.1", "lr must be a range such as"),
+        ("lr: {low: 0.1}", "lr must be a range such as"),
+        ("lr: {low: 0.1, high: 1, hihg: 2}", "lr must be a range such as"),
+        ("lr: {low: 1, high: 0.1}", "must have a number low below a number high, got 1 and 0.1"),
+        ("lr: {low: a, high: b}", "must have a number low below a number high, got a and b"),
+        ("lr: {low: 0, high: 1, log: true}", "must have a positive low for log: true, got low 0"),
+        ("lr: {choices: [1]}", "two or more choices, got [1]"),
+        ("lr: {choices: [1, [2]]}", "numbers or words, got [2]"),
+        ("- lr", "must hold settings"),
+    ],
+)
+def test_mistakes_are_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        read_ranges(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_method_without_ranges_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="expected ranges for er in .*base.yaml or .*er.yaml, got no file"):
+        ranges_of(tmp_path, "er", "none")
