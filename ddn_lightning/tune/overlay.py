@@ -1,5 +1,6 @@
 """What a search gives: a YAML overlay for ``ddn fit``, and rows of a preset for ``ddn reproduce``."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ def overlay(search: SearchRecord, arm: ArmRecord, fixed: Mapping[str, str], clas
         classes: Names of options whose value is a class.
     """
     options = {name.removeprefix("--"): load_yaml(value) for name, value in fixed.items()}
-    tree: dict[str, Any] = {}
+    tree: dict[str, Any] = {"chosen_on_seeds": sorted(search.seeds)}
     for name, value in {**options, **_best(arm)}.items():
         _insert(tree, name.split("."), value, classes)
     lines = [f"# {key}: {value}\n" for key, value in provenance(search, arm).items()]
@@ -44,7 +45,8 @@ def preset_rows(search: SearchRecord, fixed: Mapping[Cell, Mapping[str, str]]) -
     for arm in search.arms:
         if arm.best is not None:
             tuned = {f"--{name}": as_option(value) for name, value in _best(arm).items()}
-            words = [word for pair in {**fixed[arm.cell], **tuned}.items() for word in pair]
+            chosen = {"--chosen_on_seeds": json.dumps(sorted(search.seeds))}
+            words = [word for pair in {**fixed[arm.cell], **tuned, **chosen}.items() for word in pair]
             cell, source = arm.cell, "; ".join(f"{key} {value}" for key, value in provenance(search, arm).items())
             values = [search.name, cell.setting, cell.data, cell.buffer_size, cell.method, cell.plugin]
             rows.append(dict(zip(COLUMNS, [*values, shlex.join(words), source], strict=True)))

@@ -87,7 +87,9 @@ def test_each_study_gets_the_same_trials_and_gives_an_overlay_and_a_preset(capsy
     with pytest.raises(SystemExit) as stop:
         main(["fit", *(word for path in files for word in ("-c", str(path))), "--print_config"])
     assert stop.value.code == 0
-    assert yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["lr"] == best.values["model.lr"]
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["model"]["init_args"]["lr"] == best.values["model.lr"]
+    assert config["chosen_on_seeds"] == [1000]  # a report warns where they are reported
 
     rows = list(csv.DictReader((FOLDER / "tuned.csv").read_text().splitlines()))
     assert [(row["method"], row["plugin"]) for row in rows] == [("er", "none"), ("er", "hard"), ("er", "ddn")]
@@ -105,6 +107,7 @@ def test_reproduce_takes_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
     options = dict(pairwise(words))
     assert options["--model.lr"] == str(arm.trials[arm.best or 0].values["model.lr"])
     assert options["--data.epochs_per_task"] == "5"
+    assert options["--chosen_on_seeds"] == "[1000]"
     assert not any(word.startswith("--data.closed_test") for word in words)
     assert main(["reproduce", "digits", "--methods", "er", "--plugins", "none", "ddn", *preset]) == 2
     assert "must have a row for each cell, got none for offline digits 100 er ddn" in capsys.readouterr().err
