@@ -111,6 +111,20 @@ class TaskSequence(DatasetSplits):
 
         return SplitDataset(train, test, num_tasks, **kwargs)
 
+    def followed_by(self, more: "TaskSequence") -> "TaskSequence":
+        """This sequence and then another: new classes, or new data of old ones, for a method that has learned this one.
+
+        Args:
+            more: The tasks to come; see :class:`~ddn_lightning.data.grown_sequence.GrownSequence`.
+
+        Example:
+            >>> method = ddn_lightning.load("runs/mine")  # doctest: +SKIP
+            >>> Trainer(max_epochs=-1).fit(method, sequence.followed_by(more))  # doctest: +SKIP
+        """
+        from ddn_lightning.data.grown_sequence import GrownSequence  # here, as it is a subclass
+
+        return GrownSequence(self, more)
+
     @property
     def task_classes(self) -> Tensor | tuple[Tensor, ...]:
         """The classes of each task: a row for each, or a tensor for each if tasks differ in size."""
@@ -143,6 +157,7 @@ class TaskSequence(DatasetSplits):
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
         self._features = {}  # they belong to the method of an earlier fit
+        self.reserve(getattr(getattr(self.trainer, "lightning_module", None), "num_classes", 0))
         if self.trainer is not None and stage == "fit":
             configure_trainer(self.trainer, self.num_tasks, self.epochs_per_task, self.evaluate_every_n_epochs)
         if not hasattr(self, "test_set"):
@@ -162,9 +177,12 @@ class TaskSequence(DatasetSplits):
         is_overfitting = getattr(self.trainer, "overfit_batches", 0) > 0  # the same batches in each epoch of a task
         epoch = clock.task * self.epochs_per_task if is_overfitting else clock.epoch
         generator = generator_for(self._shuffle_seed, f"order of epoch {epoch}")
-        is_shuffled = self.train_plan is None or not self.train_plan.is_ordered
-        order = torch.randperm(len(samples), generator=generator) if is_shuffled else None
+        order = None if self.is_ordered(clock.task) else torch.randperm(len(samples), generator=generator)
         return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
+
+    def is_ordered(self, task: int) -> bool:
+        """Whether the samples of a task come in a fixed order, instead of shuffled."""
+        return self.train_plan is not None and self.train_plan.is_ordered
 
     def check_batch(self, task: int, number: int) -> None:
         """Refuse a task with so few samples that its only batch would be dropped."""
@@ -214,13 +232,25 @@ class TaskSequence(DatasetSplits):
             **self.stream.resume_state(self.train_plan),
         }
 
+    def continues(self, record: dict[str, Any]) -> bool:
+        """Whether a checkpoint is one of the tasks before those to learn, so that a method goes on from it."""
+        return False
+
     def resume_from(self, record: dict[str, Any]) -> None:
-        """Restore the data order from a checkpoint; refuse a checkpoint of another sequence.
+        """Restore the data order from a checkpoint; refuse a checkpoint of another sequence."""
+        self.check_record(record, self.trainer is not None and self.trainer.state.fn == "fit")
+        self._shuffle_seed = record["shuffle_seed"]
+
+    def check_record(self, record: dict[str, Any], is_fit: bool) -> None:
+        """Refuse the :meth:`resume_state` of another sequence.
 
         All loaded splits must equal those of the checkpoint. An evaluation loads the training split only if mean and
         std are measured on it.
+
+        Args:
+            record: What a checkpoint has saved.
+            is_fit: Whether training goes on, which depends on more than an evaluation.
         """
-        is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
         own = self.resume_state()
         if not is_fit or own["name"] == record["name"]:  # else the error below names the difference
             check_same_data(record.get("data"), self.data_record(), is_fit)
@@ -229,4 +259,3 @@ class TaskSequence(DatasetSplits):
         for name in of_fit if is_fit else ("task_classes", "domains"):
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
-        self._shuffle_seed = record["shuffle_seed"]

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes
+from ddn_lightning.checkpoint.growth import grow_moments
 from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given, unfreeze
 from ddn_lightning.construction import changed_arguments
 from ddn_lightning.distributed import average_batch_norm
@@ -235,6 +236,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
         if checkpoint is not None:
             if CONFIGURED in checkpoint:  # version 0.1 did not save it
                 self._take_given(checkpoint, Configured.from_plain(checkpoint[CONFIGURED]))
+            if self.is_growing:
+                grow_moments(checkpoint["optimizer_states"], trainer.optimizers)
             check_optimizers(checkpoint["optimizer_states"], trainer.optimizers)
             self._changes = self._changes_since(checkpoint)
 
@@ -256,7 +259,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
     def _changes_since(self, checkpoint: dict[str, Any]) -> list[str]:
         """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
         assert self.configured is not None
-        changes = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
+        changed = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
+        changes = [one for one in changed if not (self.is_growing and one.startswith(("num_classes=", "transform=")))]
         if CONFIGURED in checkpoint:
             options = described_changes(self.configured, Configured.from_plain(checkpoint[CONFIGURED]))
             is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments
