@@ -11,7 +11,7 @@ from ddn_lightning.checkpoint.record import checked_progress
 from ddn_lightning.checkpoint.weights import check_weights
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.lightning_internals import has_trainer, resume_from_file
+from ddn_lightning.lightning_internals import resume_from_file
 from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.notes import note
@@ -100,8 +100,8 @@ class GrowingLearner(PortableLearner, ABC):
 
 
 def grow_as_in_other_processes(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Grow before the weights are returned from a fit in other processes, which has grown copies of the method."""
+    """Grow a loaded method before it gets the weights of a fit in other processes, which has grown copies of it."""
     assert isinstance(module, GrowingLearner)
     outputs = len(state.get(f"{prefix}is_seen_class", ()))
-    if outputs > module.num_classes and has_trainer(module) and module.trainer.state.fn == "fit":
+    if outputs > module.num_classes and module.loaded_from is not None:
         module.grow(outputs)

@@ -14,7 +14,6 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes
-from ddn_lightning.checkpoint.growth import grow_moments
 from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given, unfreeze
 from ddn_lightning.construction import changed_arguments
 from ddn_lightning.distributed import average_batch_norm
@@ -236,9 +235,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         if checkpoint is not None:
             if CONFIGURED in checkpoint:  # version 0.1 did not save it
                 self._take_given(checkpoint, Configured.from_plain(checkpoint[CONFIGURED]))
-            if self.is_growing:
-                grow_moments(checkpoint["optimizer_states"], trainer.optimizers)
-            check_optimizers(checkpoint["optimizer_states"], trainer.optimizers)
+            check_optimizers(checkpoint["optimizer_states"], trainer.optimizers, self.is_growing)
             self._changes = self._changes_since(checkpoint)
 
     def on_train_start(self) -> None:

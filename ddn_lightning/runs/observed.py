@@ -16,7 +16,7 @@ from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.runs.files import atomic_write, read_regular
 
 OBSERVATIONS_FILE = "observations.npz"
-MISSING = {  # what stands for classes and tasks that were not observed
+MISSING = {  # what stands for tasks and classes that were not observed
     **dict.fromkeys(("composition", "memory_tasks"), -1),
     **dict.fromkeys(("soft_labels", "label_entropy"), math.nan),
     **dict.fromkeys(("confusion", "probability", "sample_soft_labels"), 0),
@@ -84,11 +84,13 @@ def grown(observed: Observed, is_class_of_task: Tensor, stream: Tensor | None) -
     """The observations of a finished run, for all tasks and classes of a sequence that follows it."""
     labels = observed.sample_labels
     shapes = expected_shapes(is_class_of_task, None if labels is None else len(labels))
-    values = {
-        name: resized(tensor, [a if b is None else b for a, b in zip(tensor.shape, shapes[name], strict=True)], fill)
-        for name, fill in MISSING.items()
-        if (tensor := getattr(observed, name)) is not None
-    }
+    values = {}
+    for name, missing in MISSING.items():
+        if (tensor := getattr(observed, name)) is not None:
+            shape = [len(tensor) if size is None else size for size in shapes[name]]
+            if tensor.dim() > 1:  # what was counted has none of the new classes
+                tensor = resized(tensor, (*tensor.shape[:-1], shape[-1]))
+            values[name] = resized(tensor, shape, missing)
     return replace(observed, **values, is_class_of_task=is_class_of_task, stream=stream)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from bit_for_bit import difference
-from every_method import METHODS, SaveAlways, build, is_like_er
+from every_method import METHODS, SaveAlways, build
 from lightning.pytorch import seed_everything
 from tiny import Fit, MakeTrainer, TinyPart, TinySequence, small_net
 
@@ -114,10 +114,16 @@ def test_a_new_method_learns_a_grown_sequence_as_a_single_one(fit: Fit) -> None:
     assert difference(outcome(one), outcome(other)) is None
 
 
+FAST = (
+    ddn_lightning.BiC,
+    CLSER,
+    DERPlusPlus,
+    ERACE,
+    ddn_lightning.ICaRL,
+    ddn_lightning.LUCIR,
+)  # with parts of their own
 GROWING = [
-    pytest.param(one, marks=[pytest.mark.slow] if is_like_er(one) else [])
-    for one in METHODS
-    if not issubclass(one, Joint)
+    pytest.param(one, marks=[] if one in FAST else [pytest.mark.slow]) for one in METHODS if not issubclass(one, Joint)
 ]
 
 
