@@ -89,8 +89,10 @@ class GrowingLearner(PortableLearner, ABC):
         self.load_state_dict(checkpoint["state_dict"], strict=self.strict_loading)
         self._resize(outputs, self.sequence.num_tasks)
         checkpoint["state_dict"] = self.state_dict()
-        new = f", with {self.new_outputs} new outputs" if self.new_outputs else ""
-        note(f"{self.sequence.num_tasks - num_tasks} tasks follow the {num_tasks} of the checkpoint{new}")
+        note(
+            f"going on after the {num_tasks} tasks of the checkpoint: tasks in all {self.sequence.num_tasks}, new outputs "
+            f"{self.new_outputs}"
+        )
 
     def _resize(self, num_classes: int, num_tasks: int) -> None:
         if num_classes != self.num_classes:

@@ -13,6 +13,7 @@ from bit_for_bit import difference
 
 import ddn_lightning
 from ddn_lightning.cli import main
+from ddn_lightning.cli.evaluate_command import accuracy_rows
 from ddn_lightning.cli.run_figures import RunFigures
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
@@ -130,3 +131,10 @@ def test_outputs_to_spare_are_recorded(runs: Path, capsys: pytest.CaptureFixture
     assert ddn_lightning.load("runs/spare").num_classes == 12
     assert main([*fit, "--name", "few", "--model.num_classes=7"]) == 2
     assert "num_classes must be left out, or at least SplitDigits's 10, got 7" in capsys.readouterr().err
+
+
+def test_other_images_of_a_class_that_came_twice_count_once() -> None:
+    labels = torch.tensor([0, 1, 2])
+    rows = accuracy_rows(torch.eye(3), labels, [[0, 1], [1, 2]], ("ant", "bee", "cat"))
+    assert [row.name for row in rows] == [None, "ant", "bee", None, "cat", None]
+    assert [row.images for row in rows] == [2, 1, 1, 1, 1, 3]
