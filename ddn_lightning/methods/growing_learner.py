@@ -89,10 +89,8 @@ class GrowingLearner(PortableLearner, ABC):
         self.load_state_dict(checkpoint["state_dict"], strict=self.strict_loading)
         self._resize(outputs, self.sequence.num_tasks)
         checkpoint["state_dict"] = self.state_dict()
-        note(
-            f"going on after the {num_tasks} tasks of the checkpoint: tasks in all {self.sequence.num_tasks}, new outputs "
-            f"{self.new_outputs}"
-        )
+        tasks = self.sequence.num_tasks
+        note(f"going on after task {num_tasks} of the checkpoint, now of {tasks}; new outputs: {self.new_outputs}")
 
     def _resize(self, num_classes: int, num_tasks: int) -> None:
         if num_classes != self.num_classes:
