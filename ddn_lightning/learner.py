@@ -86,6 +86,8 @@ class Learner(Constructed, LightningModule, ABC):
     task: int  # the task being trained, counted from 0
     tasks_finished: int  # tasks whose end_task() has run
     epochs_evaluated: int  # epochs up to and including the last evaluated one
+    is_growing: bool = False  # whether the fit goes on from a checkpoint of fewer tasks
+    new_outputs: int = 0  # outputs that the checkpoint does not have
     running_buffers: Buffers | None  # running statistics, while the calibrated ones are in use
     is_seen_class: Tensor  # (num_classes)
     accuracy_matrix: Tensor

@@ -6,6 +6,7 @@ They are why Lightning is pinned to 2.6. Two overrides are elsewhere: ``Lightnin
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from traceback import walk_stack, walk_tb
 from typing import Any
 
@@ -53,6 +54,11 @@ def is_resuming(trainer: Trainer) -> bool:
         if frame.f_code is Trainer._run.__code__ and frame.f_locals["self"] is trainer:
             return frame.f_locals["ckpt_path"] is not None
     return False
+
+
+def resume_from_file(trainer: Trainer, path: str | Path) -> None:
+    """Let the running fit restore a checkpoint as if it had been given its path; called in ``setup``."""
+    trainer._checkpoint_connector.resume_start(path)
 
 
 def has_trainer(module: LightningModule) -> bool:

@@ -92,3 +92,11 @@ def test_lightning_calls_the_methods_that_are_overridden(ours: type, lightnings:
     assert name in vars(ours)
     callers = [function for base in lightnings.mro()[:-1] for function in vars(base).values()]
     assert any(name in inspect.getsource(f) for f in callers if inspect.isfunction(f) and f.__name__ != name)
+
+
+def test_a_checkpoint_is_preloaded_by_a_function_that_lightning_calls_again_without_a_path() -> None:
+    assert "checkpoint_path" in inspect.signature(_CheckpointConnector.resume_start).parameters
+    connector = quiet_trainer()._checkpoint_connector
+    connector._loaded_checkpoint = {"state_dict": {}}
+    connector.resume_start(None)
+    assert connector._loaded_checkpoint  # what setup has loaded is kept

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import ddn_lightning
+from ddn_lightning import ER
 from ddn_lightning.cli import main
 from ddn_lightning.cli.parser import class_names
 from ddn_lightning.data.streams.stream import Stream
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "streams.md").read_text()
-COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
+BLOCKS = [block.splitlines() for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S)]
+COMMANDS = [line for block in BLOCKS for line in block if "--grow" not in line]
+(GROWING,) = [block for block in BLOCKS if any("--grow" in line for line in block)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -30,10 +34,21 @@ def test_its_commands_train(command: str) -> None:
     assert main(shlex.split(command)[1:]) == 0
 
 
+def test_its_run_grows_command_by_command() -> None:
+    Path("configs").symlink_to(ROOT / "configs")
+    short = [f"--trainer.{name}=1" for name in ("limit_train_batches", "limit_val_batches", "log_every_n_steps")]
+    for command in GROWING:
+        assert main([*shlex.split(command)[1:], *short]) == 0
+    assert len(ddn_lightning.load("runs/mine-grown-again").accuracy_matrix) == 6
+
+
 def test_its_python_runs_and_draws_the_picture() -> None:
     names: dict[str, object] = {"__name__": "docs"}
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.S):
         exec(compile(block, "docs/streams.md", "exec"), names)
+    grown = names["method"]
+    assert isinstance(grown, ER)
+    assert grown.tasks_finished == 5
     assert isinstance(names["Weekdays"], type)
     assert issubclass(names["Weekdays"], Stream)
     assert Path("streams.svg").read_text().startswith("<?xml")

@@ -15,7 +15,7 @@ from ddn_lightning.learner import Learner
 from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.runs.observed import Observed, expected_shapes, observed_from
+from ddn_lightning.runs.observed import Observed, expected_shapes, grown, observed_from
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12
@@ -89,6 +89,19 @@ class Observations(TaskCallback):
             _check(found, self.observed.is_class_of_task)
             found = replace(found, stream=self.observed.stream)  # version 0.1 did not note it
         self.observed = found
+
+    def on_load_checkpoint(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
+    ) -> None:
+        """Grow the tensors of a finished run with its sequence."""
+        saved = checkpoint["callbacks"].get(self.state_key)
+        if pl_module.is_growing and saved and self.observed is not None:
+            try:
+                before = observed_from(saved)
+                tensors = grown(before, self.observed.is_class_of_task, self.observed.stream).tensors()
+            except (TypeError, LookupError, ValueError, RuntimeError, AttributeError) as error:
+                raise ConfigurationError(f"the checkpoint's Observations are damaged: {error}") from error
+            checkpoint["callbacks"][self.state_key] = tensors
 
     def _record_soft_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
         labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)

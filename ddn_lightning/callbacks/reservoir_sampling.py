@@ -63,8 +63,11 @@ class ReservoirSampling(Callback):
     def on_load_checkpoint(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
-        """Refuse a memory that has seen more samples than the run; the method has checked the rest."""
+        """Grow the memory with the method; refuse one that has seen more samples than the run."""
         state = checkpoint["callbacks"].get(self.state_key, {})
+        if pl_module.is_growing and pl_module.new_outputs:
+            state = pl_module.memory.grown_state(state, pl_module.num_classes)
+            checkpoint["callbacks"][self.state_key] = state
         if trainer.state.fn == "fit" and "seen" in state:
             batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
             checks.integer("memory/seen", state["seen"], most=batches * pl_module.sequence.batch_size)

@@ -66,8 +66,10 @@ class RunRecord(TaskCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the options of a resumed run that differ from the checkpoint, now that it is accepted; write them."""
+        is_growing = isinstance(pl_module, Learner) and pl_module.is_growing  # then the data differs, of course
         for line in self._changes:
-            note(line)
+            if not (is_growing and line.startswith("data.")):
+                note(line)
         self._started, self._processor_started = time.monotonic(), time.process_time()
         self._processes = trainer.world_size
         if trainer.is_global_zero:
@@ -208,7 +210,7 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
         "method": type(method).__name__,
         "plugin": None if method.distiller is None else type(method.distiller).__name__,
         "dataset": dataset_title(method.sequence),
-        "class_names": getattr(method.sequence, "class_names", None),
+        "class_names": _names(method),
         "data": method.sequence.data_record().as_plain(),
         "buffer_size": 0 if method.stored_samples is None else method.stored_samples.buffer_size,
         "versions": {package: version(package) for package in PACKAGES},
@@ -217,11 +219,17 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
 
 def dataset_title(sequence: TaskSequence) -> str:
     """The data's name, with what makes its results incomparable with those of the data alone."""
-    kinds = [type(stream).__name__ for stream in sequence.stream]
+    kinds = list(dict.fromkeys(type(stream).__name__ for stream in sequence.stream))
     kinds += [] if sequence.validation is None else ["validation split"]  # fewer training images
     sizes = sequence.is_class_of_task.sum(dim=1)
     kinds += ["uneven tasks"] if int(sizes.min()) < int(sizes.max()) else []
     return f"{sequence.name} ({', '.join(kinds)})" if kinds else sequence.name
+
+
+def _names(method: Learner) -> list[str] | None:
+    """The class names, and numbers for outputs without a class; ``None`` if the data has no names."""
+    names = method.sequence.label_names()
+    return None if names is None else [*names, *map(str, range(len(names), method.num_classes))]
 
 
 def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.configured import Configured, options_of
+from ddn_lightning.checkpoint.growth import grow_moments
 from ddn_lightning.errors import ConfigurationError
 
 REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
@@ -71,8 +72,13 @@ def unfreeze(module: nn.Module, added: Sequence[dict[str, Any]]) -> None:
                 part.track_running_stats = True
 
 
-def check_optimizers(saved: object, optimizers: Sequence[Optimizer]) -> None:
-    """Raise unless optimizer states are finite and fit ``optimizers``, into which they are loaded for the check."""
+def check_optimizers(saved: object, optimizers: Sequence[Optimizer], is_growing: bool = False) -> None:
+    """Raise unless optimizer states are finite and fit ``optimizers``, into which they are loaded for the check.
+
+    If ``is_growing``, they are first filled up for parameters that have grown.
+    """
+    if is_growing:
+        grow_moments(saved, optimizers)
     states = checks.sequence("optimizer_states", saved, len(optimizers))
     for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
         part, own = f"optimizer_states/{index}", optimizer.state_dict()

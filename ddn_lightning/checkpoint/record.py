@@ -17,18 +17,23 @@ TEST_ACCURACIES = ("class_il", "task_il", "calibrated")  # the last: class-incre
 NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
 
-def checked_record(record: object, method: str, num_classes: int) -> dict[str, Any]:
-    """The method's record, checked. Raise if it is of another method or number of classes."""
+def checked_record(record: object, method: str) -> dict[str, Any]:
+    """The method's record, checked. Raise if it is of another method."""
     if record is None:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
     saved = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence"))
     if saved["method"] != method:
         raise ConfigurationError(f"expected a checkpoint of {method}, got one of {saved['method']}")
-    if saved["num_classes"] != num_classes:
-        raise ConfigurationError(f"expected a checkpoint for {num_classes} classes, got one for {saved['num_classes']}")
     sequence = checks.mapping("record of the sequence", saved["sequence"], OF_SEQUENCE)
     checks.integer("seed of the data order", sequence["shuffle_seed"], most=checks.LARGEST_SEED)
     return {**saved, "format": checks.integer("format", saved.get("format", 1), 1, FORMAT)}
+
+
+def check_number_of_classes(record: dict[str, Any], num_classes: int, may_be_fewer: bool) -> None:
+    """Raise if the record is of another number of classes, or of more if it may be fewer."""
+    saved = record["num_classes"]
+    if saved != num_classes and not (may_be_fewer and checks.integer("num_classes", saved, least=1) < num_classes):
+        raise ConfigurationError(f"expected a checkpoint for {num_classes} classes, got one for {saved}")
 
 
 def checked_progress(state: object) -> tuple[int, int, int]:

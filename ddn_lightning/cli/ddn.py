@@ -21,6 +21,7 @@ from ddn_lightning.cli.compare_command import compare
 from ddn_lightning.cli.evaluate_command import evaluate
 from ddn_lightning.cli.export_command import export
 from ddn_lightning.cli.fit_command import DDNCommand
+from ddn_lightning.cli.grow import grown_arguments, is_growing
 from ddn_lightning.cli.lost_process import loss_of_a_process
 from ddn_lightning.cli.parser import DDNParser
 from ddn_lightning.cli.predict_command import predict
@@ -108,6 +109,8 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
             if len(words) > 1:
                 return evaluate(arguments[1:])
             args = ["test", *_options_of(words[0]), *arguments[2:]]
+        if arguments[:1] == ["fit"] and is_growing(arguments):
+            args = grown_arguments(arguments)
         DDNCommand(
             ReplayMethod,
             TaskSequence,

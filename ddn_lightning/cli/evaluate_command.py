@@ -67,7 +67,7 @@ def accuracy_rows(
     Args:
         probabilities: Probability of each class (number of images, num_classes).
         labels: Class of each image.
-        task_classes: Classes of each task, every class in one of them.
+        task_classes: Classes of each task; images count for the first task of their class.
         class_names: Name of each class.
 
     Example:
@@ -79,13 +79,14 @@ def accuracy_rows(
     is_class_of_task = torch.stack([torch.isin(classes, torch.tensor(task)) for task in task_classes])
     table, matrix = PredictionTable(len(class_names)), AccuracyMatrix(is_class_of_task)
     table.update(probabilities, labels)
-    matrix.update(0, probabilities, labels, is_class_of_task.int().argmax(dim=0)[labels])
+    task_of_class = is_class_of_task.int().argmax(dim=0)  # the first, if a class comes in several
+    matrix.update(0, probabilities, labels, task_of_class[labels])
     images, correct = table.confusion.sum(dim=1), table.confusion.diagonal()
     per_task = [100 * hits[0] / matrix.total[0] for hits in (matrix.class_il_correct, matrix.task_il_correct)]
     rows = []
     for task in matrix.total[0].nonzero().flatten().tolist():
         rows.append(Row(task + 1, None, int(matrix.total[0, task]), *(float(values[task]) for values in per_task)))
-        present = [label for label in task_classes[task] if images[label]]
+        present = [label for label in task_classes[task] if images[label] and task_of_class[label] == task]
         rows += [
             Row(task + 1, class_names[label], int(images[label]), float(100 * correct[label] / images[label]))
             for label in present

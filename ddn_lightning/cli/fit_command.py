@@ -6,8 +6,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -17,7 +15,6 @@ from jsonargparse.typing import NonNegativeFloat, NonNegativeInt
 from lightning.fabric.utilities.seed import max_seed_value
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from torch.multiprocessing.spawn import ProcessRaisedException
 
@@ -29,13 +26,15 @@ from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.stop_signals import Interrupted, passing_on
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
+from ddn_lightning.cli.grow import copy_curves
 from ddn_lightning.cli.lost_process import mistake_in_a_process
-from ddn_lightning.cli.resume import last_checkpoint, read_checkpoint
+from ddn_lightning.cli.resume import default_name, last_checkpoint, read_checkpoint, run_name
 from ddn_lightning.cli.run_figures import RunFigures
+from ddn_lightning.cli.run_loggers import run_loggers
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
 from ddn_lightning.lightning_internals import is_restoring, kill_processes_of
+from ddn_lightning.methods.loading import find_checkpoint
 from ddn_lightning.methods.start_checks import TOO_FEW_VALUES, single_image
-from ddn_lightning.runs.curve_logger import CurveLogger
 from ddn_lightning.runs.files import check_writable, is_pipe
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
@@ -53,6 +52,7 @@ class DDNCommand(LightningCLI):
     record: RunRecord | None = None
     resumed_folder: Path | None = None  # the run folder to resume in
     purge_step: int | None = None  # the step from which TensorBoard's curves are replaced
+    is_growing = False  # whether to go on from the checkpoint of the run to grow
     is_auto = False  # whether to start a new run if there is no checkpoint
 
     @staticmethod
@@ -78,11 +78,19 @@ class DDNCommand(LightningCLI):
             "<runs>/<name>/checkpoints/last.ckpt, from which --ckpt_path last resumes.",
         )
         parser.add_argument("--runs", type=str, default="runs", help="Parent folder of all run folders.")
+        parser.add_argument(
+            "--grow",
+            type=str | None,
+            default=None,
+            help="Folder of a finished run, which goes on with further tasks in a folder of its own, by default "
+            "<run>-grown. All options are those of the run, unless given; --data options are those of the new tasks.",
+        )
         parser.add_argument("--chosen_on_seeds", type=list[NonNegativeInt], default=[], help=CHOSEN_ON_SEEDS)
         # not in trainer.callbacks: the list of a later file replaces that of an earlier one
         parser.add_class_arguments(Forgetting, "forgetting")
         parser.add_class_arguments(ContinualEvaluation, "anytime")
-        parser.link_arguments("data.num_classes", "model.init_args.num_classes", apply_on="instantiate")
+        num_classes = "data.num_classes", "model.init_args.num_classes"
+        parser.link_arguments(*num_classes, self._number_of_outputs, apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, and refuse values that Lightning refuses with a traceback."""
@@ -107,6 +115,8 @@ class DDNCommand(LightningCLI):
         config.name = config.name or None
         if config.get("ckpt_path") in ("last", "auto"):
             config.ckpt_path = self._last_checkpoint(config)
+        if self.config.subcommand == "fit" and config.grow is not None and config.ckpt_path is None:
+            config.ckpt_path, self.is_growing = str(find_checkpoint(config.grow)), True
         if config.get("ckpt_path") is not None:
             checkpoint = read_checkpoint(Path(config.ckpt_path), config.model.class_path.rpartition(".")[2])
             if (curves := saved_curves(checkpoint)) is not None:
@@ -116,8 +126,10 @@ class DDNCommand(LightningCLI):
         self.is_auto = config.ckpt_path == "auto" and self.config.subcommand == "fit"
         if config.name is None and (self.is_auto or isinstance(config.seed_everything, bool)):
             raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to resume")
-        name = config.name or _default_name(config)
+        name = config.name or default_name(config)
         found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
+        if found is not None and config.grow is not None and found.samefile(find_checkpoint(config.grow)):
+            raise ConfigurationError(f"name must be another one than that of the run to grow, got {name}")
         if found is not None:
             self.resumed_folder = found.parent.parent
             return str(found)
@@ -144,8 +156,8 @@ class DDNCommand(LightningCLI):
                 callbacks.append(LastCheckpoint(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
             kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)
         if config.trainer.logger in (None, True):
-            is_logged = self.folder is not None and not config.trainer.barebones
-            kwargs["logger"] = self._loggers(self.folder) if self.folder and is_logged else False
+            folder = None if config.trainer.barebones else self.folder
+            kwargs["logger"] = False if folder is None else run_loggers(folder, self.purge_step)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
         with self._remove_folder_on_early_failure(), self._as_configuration_error():
             return super().instantiate_trainer(**kwargs)
@@ -195,12 +207,20 @@ class DDNCommand(LightningCLI):
         with self._as_configuration_error():
             self.trainer.test(**kwargs)
 
+    @property
+    def _given_num_classes(self) -> Any:
+        return self.config[self.config.subcommand].model.init_args.get("num_classes")
+
+    def _number_of_outputs(self, num_classes: int) -> int:
+        """The number of classes of the data, or a larger one that is given."""
+        return max(num_classes, int(self._given_num_classes or 0))
+
     def _check_num_classes(self) -> None:
-        """Refuse a given ``num_classes`` that differs from the data's: jsonargparse silently overwrites it."""
-        given = self.config[self.subcommand].model.init_args.get("num_classes")
-        found, data = self.datamodule.num_classes, type(self.datamodule).__name__
-        if given not in (None, found):
-            raise ConfigurationError(f"model.num_classes must be left out, or be the {found} of {data}, got {given}")
+        """Refuse a given ``num_classes`` below the data's; that of a run to grow was of fewer classes."""
+        given, found = self._given_num_classes, self.datamodule.num_classes
+        if given is not None and given < found and self.config[self.subcommand].grow is None:
+            data = type(self.datamodule).__name__
+            raise ConfigurationError(f"model.num_classes must be left out, or at least {data}'s {found}, got {given}")
 
     @contextmanager
     def _remove_folder_on_early_failure(self) -> Iterator[None]:
@@ -261,16 +281,8 @@ class DDNCommand(LightningCLI):
         """The configuration that repeats the run from its start."""
         config = self.config[self.subcommand].clone()
         config.ckpt_path = None
-        return str(self._parser(self.subcommand).dump(config, skip_unset=False))
-
-    def _loggers(self, folder: RunFolder) -> list[Logger]:
-        """CSV, and TensorBoard if it is installed; both write directly to the run folder."""
-        parent, name = folder.path.parent, folder.path.name
-        loggers: list[Logger] = [CurveLogger(parent, name, version="")]
-        if find_spec("tensorboard"):
-            purge_step = None if folder.is_new else self.purge_step
-            loggers.append(TensorBoardLogger(parent, name, version="", purge_step=purge_step))
-        return loggers
+        is_of_data = (self._given_num_classes or 0) <= self.datamodule.num_classes
+        return str(self._parser(self.subcommand).dump(config, skip_unset=False, skip_link_targets=is_of_data))
 
     def _claim_folder(self, config: Any) -> RunFolder:
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
@@ -278,24 +290,15 @@ class DDNCommand(LightningCLI):
         if self.resumed_folder is not None:
             folder = RunFolder(self.resumed_folder).locked()
         else:
-            default_name = _name_of(type(self.model).__name__, self.datamodule.name, torch.initial_seed())
-            checkpoint = None if config.ckpt_path is None else Path(config.ckpt_path)
-            folder = RunFolder.make(Path(config.runs), config.name, default_name, checkpoint, self.is_auto)
+            name = run_name(type(self.model).__name__, self.datamodule.name, torch.initial_seed(), config.grow)
+            checkpoint = None if config.ckpt_path is None or self.is_growing else Path(config.ckpt_path)
+            folder = RunFolder.make(Path(config.runs), config.name, name, checkpoint, self.is_auto)
         try:
             check_writable(folder.path)
+            if self.is_growing:
+                copy_curves(config.grow, folder.path)
         except ConfigurationError:
             folder.unlock()
             raise
         os.environ[RUN_FOLDER_VARIABLE] = str(folder.path)
         return folder
-
-
-def _default_name(config: Any) -> str:
-    """The default name of a run, before its parts are built."""
-    module, _, data = config.data.class_path.rpartition(".")
-    method = config.model.class_path.rpartition(".")[2]
-    return _name_of(method, getattr(import_module(module), data).name, config.seed_everything)
-
-
-def _name_of(method: str, data: str, seed: int) -> str:
-    return f"{method}-{data}-seed{seed}".lower()

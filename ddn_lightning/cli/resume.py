@@ -1,6 +1,7 @@
 """Finds the checkpoint to resume from, and checks that it can be read."""
 
 import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,24 @@ def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:
     folders = [runs / name, *(runs.glob(f"{name}-[0-9]*") if is_default else ())]
     found = [path for folder in folders if (path := folder / CHECKPOINTS / LAST).is_file()]
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def default_name(config: Any) -> str:
+    """The default name of a run, before its parts are built."""
+    module, _, data = config.data.class_path.rpartition(".")
+    method = config.model.class_path.rpartition(".")[2]
+    return run_name(method, getattr(import_module(module), data).name, config.seed_everything, config.grow)
+
+
+def run_name(method: str, data: str, seed: int, grows: str | None = None) -> str:
+    """The name of a run that is given none; ``grows`` is the folder of the run that it grows, if any.
+
+    >>> run_name("ER", "digits", 0), run_name("ER", "digits", 0, "runs/mine")
+    ('er-digits-seed0', 'mine-grown')
+    """
+    return (
+        f"{method}-{data}-seed{seed}".lower() if grows is None else f"{Path(grows).expanduser().resolve().name}-grown"
+    )
 
 
 def read_checkpoint(path: Path, method: str) -> dict[str, Any]:

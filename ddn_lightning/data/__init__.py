@@ -1,5 +1,6 @@
 """Datasets as sequences of tasks."""
 
+from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.split_cifar import SplitCIFAR10, SplitCIFAR100
@@ -26,6 +27,7 @@ __all__ = [
     "DomainStream",
     "FewShot",
     "GaussianDrift",
+    "GrownSequence",
     "ImageTransform",
     "LabelNoise",
     "LongTail",

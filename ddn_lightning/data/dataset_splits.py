@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
+from torch.nn import functional
 
 from ddn_lightning.construction import Constructed
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
@@ -37,9 +39,10 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
     train_set: Samples
     val_set: Samples  # held out from the training images, if there is a validation split
     train_plan: Plan | None = None  # which training sample comes when
-    is_class_of_task: Tensor  # (num_tasks, num_classes)
+    is_class_of_task: Tensor  # (num_tasks, num_classes), with further columns for outputs without a class
     class_order: Tensor  # all classes in the order in which they come
     num_tasks: int
+    tasks_before: int = 0  # of the sequence that this one follows
     stream: Streams
     validation: ValidationSplit | None
     closed_test: bool
@@ -82,6 +85,13 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
     def measured_set(self) -> Samples:
         """The samples that a fit is measured on: the validation split if there is one, else the test split."""
         return self.test_set if self.validation is None else self.val_set
+
+    def reserve(self, num_outputs: int) -> None:
+        """Count outputs of the network beyond the data's classes, for classes to come, as classes of no task."""
+        own = self.is_class_of_task[:, : self.num_classes]
+        self.is_class_of_task = functional.pad(own, (0, max(num_outputs - self.num_classes, 0)))
+        if self.train_plan is not None:
+            self.train_plan = replace(self.train_plan, is_class_of_task=self.is_class_of_task)
 
     def training_samples(self, task: int) -> Samples:
         """All training samples of one task."""
@@ -146,18 +156,22 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
         plan = self.stream.change(plan, train)
         check_tasks(plan.tasks, train, self.is_class_of_task)
         if train:
-            self.train_plan = plan
+            self.train_plan = replace(plan, is_class_of_task=self.is_class_of_task)
         return self._samples(images, plan)
 
     def _samples(self, images: Tensor, plan: Plan) -> Samples:
         if not self.stream and len(plan) == len(images):
             return Samples(images, plan.labels, tasks=plan.tasks)
-        change = partial(self.stream.change_images, num_tasks=self.num_tasks) if self.stream.changes_images else None
-        return PlannedSamples.of(images, plan, change)
+        return PlannedSamples.of(images, plan, self._changed if self.stream.changes_images else None)
+
+    def _changed(self, images: Tensor, task: int) -> Tensor:
+        """The images of a task after all streams, which count on where another sequence has ended."""
+        return self.stream.change_images(images, self.tasks_before + task, self.tasks_before + self.num_tasks)
 
     def _plan(self, labels: Tensor, train: bool) -> Plan:
         """Which samples of a split come in which task, before the streams."""
-        tasks = self.is_class_of_task.int().argmax(dim=0)[labels]
+        is_class_of_task = self.is_class_of_task[:, : self.num_classes]
+        tasks = is_class_of_task.int().argmax(dim=0)[labels]
         if self.has_domains:
             tasks = checked_domains(self.load_tasks(train), len(labels), self.num_tasks)
-        return Plan(torch.arange(len(labels)), labels, tasks, self.is_class_of_task, self.class_order)
+        return Plan(torch.arange(len(labels)), labels, tasks, is_class_of_task, self.class_order)

@@ -129,6 +129,20 @@ class TaskSequence(DatasetSplits):
 
         return SplitDataset(train, test, num_tasks, **kwargs)
 
+    def followed_by(self, more: "TaskSequence") -> "TaskSequence":
+        """This sequence and then another: new classes, or new data of old ones, for a method that has learned this one.
+
+        Args:
+            more: The tasks to come; see :class:`~ddn_lightning.data.grown_sequence.GrownSequence`.
+
+        Example:
+            >>> method = ddn_lightning.load("runs/mine")  # doctest: +SKIP
+            >>> Trainer(max_epochs=-1).fit(method, sequence.followed_by(more))  # doctest: +SKIP
+        """
+        from ddn_lightning.data.grown_sequence import GrownSequence  # here, as it is a subclass
+
+        return GrownSequence(self, more)
+
     @property
     def task_classes(self) -> Tensor | tuple[Tensor, ...]:
         """The classes of each task: a row for each, or a tensor for each if tasks differ in size."""
@@ -161,6 +175,7 @@ class TaskSequence(DatasetSplits):
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
         self._features = {}  # they belong to the method of an earlier fit
+        self.reserve(getattr(getattr(self.trainer, "lightning_module", None), "num_classes", 0))
         if self.trainer is not None and stage == "fit":
             configure_trainer(self.trainer, self.num_tasks, self.epochs_per_task, self.evaluate_every_n_epochs)
         is_validation = stage == "validate" and self.validation is not None
@@ -181,9 +196,12 @@ class TaskSequence(DatasetSplits):
         is_overfitting = getattr(self.trainer, "overfit_batches", 0) > 0  # the same batches in each epoch of a task
         epoch = clock.task * self.epochs_per_task if is_overfitting else clock.epoch
         generator = generator_for(self._shuffle_seed, f"order of epoch {epoch}")
-        is_shuffled = self.train_plan is None or not self.train_plan.is_ordered
-        order = torch.randperm(len(samples), generator=generator) if is_shuffled else None
+        order = None if self.is_ordered(clock.task) else torch.randperm(len(samples), generator=generator)
         return TaskLoader(samples, self.batch_size, order=order, drop_last=self.drop_last)
+
+    def is_ordered(self, task: int) -> bool:
+        """Whether the samples of a task come in a fixed order, instead of shuffled."""
+        return self.train_plan is not None and self.train_plan.is_ordered
 
     def check_batch(self, task: int, number: int) -> None:
         """Refuse a task with so few samples that its only batch would be dropped."""
@@ -239,21 +257,32 @@ class TaskSequence(DatasetSplits):
             "validation": self.validation_record(),
         }
 
+    def continues(self, record: dict[str, Any]) -> bool:
+        """Whether a checkpoint is one of the tasks before those to learn, so that a method goes on from it."""
+        return False
+
     def resume_from(self, record: dict[str, Any]) -> None:
-        """Restore the data order from a checkpoint; refuse a checkpoint of another sequence.
+        """Restore the data order from a checkpoint; refuse a checkpoint of another sequence."""
+        self.check_record(record, self.trainer is not None and self.trainer.state.fn == "fit")
+        self._shuffle_seed = record["shuffle_seed"]
+
+    def check_record(self, record: dict[str, Any], is_fit: bool) -> None:
+        """Refuse the :meth:`resume_state` of another sequence.
 
         All loaded splits must equal those of the checkpoint. An evaluation loads the training split only if mean and
         std are measured on it.
+
+        Args:
+            record: What a checkpoint has saved.
+            is_fit: Whether training goes on, which depends on more than an evaluation.
         """
-        function = None if self.trainer is None else self.trainer.state.fn
-        is_fit = function == "fit"
+        is_validation = self.trainer is not None and self.trainer.state.fn == "validate"
         own = self.resume_state()
         if not is_fit or own["name"] == record["name"]:  # else the error below names the difference
             check_same_data(record.get("data"), self.data_record(), is_fit)
         of_fit = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last", *NO_STREAM, *NO_VALIDATION)
-        of_evaluation = ("task_classes", "domains", *(NO_VALIDATION if function == "validate" else ()))
+        of_evaluation = ("task_classes", "domains", *(NO_VALIDATION if is_validation else ()))
         record = {**NO_STREAM, **NO_VALIDATION, **record}  # version 0.1 had no streams and no validation split
         for name in of_fit if is_fit else of_evaluation:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
-        self._shuffle_seed = record["shuffle_seed"]

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.growth import NO_MASS, overlaid, resized
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
-from ddn_lightning.errors import check_fraction, check_positive
+from ddn_lightning.errors import ConfigurationError, check_fraction, check_positive
 from ddn_lightning.learner import Facts
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
@@ -63,6 +64,17 @@ class DataDistillNet(BilevelDistiller):
         """G: from probabilities to the logits of labels."""
         return multilayer_perceptron(num_classes, self.hidden_dim, num_classes)
 
+    def grow(self, num_classes: int) -> None:
+        """Change the number of classes; new ones change no label yet, but learn to.
+
+        The probabilities of new classes have weight zero in the first layer. The logits of new classes are so far below
+        the mean of the others that they get no share of a label.
+        """
+        known = len(self.is_old_class)
+        super().grow(num_classes)
+        for net in (self.generator_net, self.old_generator_net):
+            _grow_net(net, known, num_classes, type(self).__name__)
+
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by Eq. 8; before the first snapshot, by G alone."""
         labels = self.generated(self.generator_net, samples, probabilities)
@@ -102,6 +114,23 @@ class DataDistillNet(BilevelDistiller):
         """Restore the number of snapshots."""
         snapshots = checks.mapping("distiller", state).get("snapshots")
         self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, checks.MOST_TASKS)
+
+
+def _grow_net(net: nn.Sequential, known: int, num_classes: int, name: str) -> None:
+    first, last = net[0], net[-1]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    if (first.in_features, last.out_features) != (known, known):
+        raise ConfigurationError(
+            f"{name} cannot go on with new classes: its G is from {first.in_features} inputs to {last.out_features} "
+            f"outputs, not from {known} classes to as many. Give the first run a larger num_classes"
+        )
+    first.weight.data = resized(first.weight.detach(), (first.out_features, num_classes))
+    rows = torch.cat([last.weight, last.bias[:, None]], dim=1).detach()
+    rows = overlaid(rows, rows.mean(dim=0).repeat(num_classes, 1))
+    last.weight.data = rows[:, :-1].contiguous()
+    last.bias.data = overlaid(rows[:known, -1], rows[:, -1] - NO_MASS)
+    first.in_features, last.out_features = num_classes, num_classes
 
 
 def multilayer_perceptron(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.construction import Constructed
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
@@ -70,6 +71,10 @@ class LabelDistiller(Constructed, nn.Module, ABC):
     def build(self, num_classes: int, buffer_size: int) -> None:
         """Create parameters and buffers, without drawing from the global random state."""
         self.register_buffer("is_old_class", torch.zeros(num_classes, dtype=torch.bool))
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of classes of what :meth:`build` has created; the labels of known classes stay."""
+        self.is_old_class = resized(self.is_old_class, (num_classes,))
 
     def configure_optimizer(self) -> torch.optim.Optimizer | None:
         """The optimizer of the learned parameters, if there are any."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.checkpoint.growth import with_low_logits
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.distributed import moved
@@ -31,6 +32,11 @@ class LearnedLabels(BilevelDistiller):
         """Create the rows."""
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of classes; new ones get no share of the labels of stored samples yet."""
+        super().grow(num_classes)
+        self.rows.data = with_low_logits(self.rows.detach(), num_classes)
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """The labels of the samples' slots."""

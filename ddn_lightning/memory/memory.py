@@ -122,6 +122,10 @@ class Memory(Constructed, ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a memory of the same size."""
 
+    def grown_state(self, state: dict[str, Any], num_classes: int) -> dict[str, Any]:
+        """A saved state for more classes than it was saved with, before it is loaded."""
+        return state
+
     def draw(self, size: int, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Draw filled slots uniformly without replacement.
 

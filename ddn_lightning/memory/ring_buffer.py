@@ -1,6 +1,7 @@
 """Ring buffer: the newest samples of each class, equally many of each."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +43,15 @@ class RingBuffer(SlotBuffer):
             )
         if unused := self.buffer_size - rings * self._ring_size(rings):
             note(f"RingBuffer leaves {unused} of {self.buffer_size} slots empty: {rings} classes get equally many")
+
+    def grown_state(self, state: dict[str, Any], num_classes: int) -> dict[str, Any]:
+        """Refuse more classes than the rings were divided among."""
+        if self.num_classes is None:
+            raise ConfigurationError(
+                "RingBuffer cannot go on with new classes: its rings have equal shares of the slots. Give it "
+                "num_classes, or the first run a larger num_classes, from the start"
+            )
+        return super().grown_state(state, num_classes)
 
     def choose(self, samples: Samples, method: MemoryOwner | None) -> Tensor:
         """The slot of the oldest sample of the same class."""

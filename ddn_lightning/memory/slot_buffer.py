@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.growth import overlaid
 from ddn_lightning.construction import PLAIN
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
@@ -146,6 +147,15 @@ class SlotBuffer(Memory):
         for name, content in contents.items():
             self._fields[name] = content.new_zeros((self.buffer_size, *content.shape[1:]))
             self._fields[name][filled] = content
+
+    def grown_state(self, state: dict[str, Any], num_classes: int) -> dict[str, Any]:
+        """With logits of new classes, each as low as the sample's lowest: none is likelier than a known class."""
+        contents = checks.mapping("memory/contents", state.get("contents"))
+        logits = contents.get("logits")
+        if not isinstance(logits, Tensor) or logits.dim() != 2:
+            return state
+        lowest = logits.min(dim=1, keepdim=True).values.repeat(1, num_classes)
+        return {**state, "contents": {**contents, "logits": overlaid(logits, lowest)}}
 
     def _checked_slots(self, slots: object, number: int) -> Tensor:
         """What :meth:`choose` returned, if it is a slot, or -1, for each sample."""

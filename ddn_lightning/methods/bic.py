@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.callbacks.task_progress_bar import track
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 from ddn_lightning.learner import Facts
@@ -73,6 +74,12 @@ class BiC(ExemplarMethod):
         self.correction_lr = correction_lr
         self.register_buffer("correction_scale", torch.ones(self.num_classes))
         self.register_buffer("correction_shift", torch.zeros(self.num_classes))
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs; new ones are not corrected."""
+        super().grow(num_classes)
+        self.correction_scale = resized(self.correction_scale, (num_classes,), fill=1)
+        self.correction_shift = resized(self.correction_shift, (num_classes,))
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """Cross-entropy with the labels and, over old classes, with the softened outputs of the previous network."""

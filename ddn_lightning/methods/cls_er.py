@@ -86,6 +86,12 @@ class CLSER(ReplayMethod):
             if torch.rand((), generator=self.streams[f"update {name}"]) < self.rates[name]:
                 torch._foreach_lerp_(list(average.parameters()), list(self.network.parameters()), 1 - decay)
 
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs, also of the averages."""
+        super().grow(num_classes)
+        for average in self.averages.values():
+            self.grow_head(average.get_submodule("head"))
+
     def class_scores(self, images: Tensor) -> Tensor:
         """Scores of the network chosen by ``evaluate``."""
         return self.masked(self(images) if self.evaluate == "working" else self.averages[self.evaluate](images))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.distributed import gather_shares
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
@@ -41,6 +42,11 @@ class ERACE(ReplayMethod):
         if self.head_form == "cosine":
             return CosineHead(feature_dim, self.num_classes, scale=10.0)
         return super().build_head(feature_dim)
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs."""
+        super().grow(num_classes)
+        self.is_met_class = resized(self.is_met_class, (num_classes,))
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """Cross-entropy over all classes, in a step without replay."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.checkpoint.checks import check_samples
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
@@ -39,14 +40,24 @@ class ExemplarMethod(ReplayMethod):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.mask_unseen = True
+        self._check_buffer_size()
+        self.exemplars = ExemplarSet(self.buffer_size)
+        self.old_network = copy.deepcopy(self.network).requires_grad_(False)
+        self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
+
+    def _check_buffer_size(self) -> None:
         if self.buffer_size < self.num_classes:
             raise ConfigurationError(
                 f"buffer_size must be at least num_classes = {self.num_classes}, one exemplar of each class, got "
                 f"{self.buffer_size}"
             )
-        self.exemplars = ExemplarSet(self.buffer_size)
-        self.old_network = copy.deepcopy(self.network).requires_grad_(False)
-        self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs, also of the old network."""
+        super().grow(num_classes)
+        self._check_buffer_size()
+        self.grow_head(self.old_network.get_submodule("head"))
+        self.is_old_class = resized(self.is_old_class, (num_classes,))
 
     @property
     def stored_samples(self) -> ExemplarSet:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.batch_statistics import Buffers, swapped_buffers
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.replay_loss import ReplayLoss
@@ -44,6 +45,11 @@ class ICaRL(ExemplarMethod):
         super().__init__(*args, **kwargs)
         self.normalise = normalise
         self.register_buffer("class_means", torch.zeros(self.num_classes, self.backbone.feature_dim))
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs; the means of new classes are computed at their task's end."""
+        super().grow(num_classes)
+        self.class_means = resized(self.class_means, (num_classes, self.backbone.feature_dim))
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """Binary cross-entropy, averaged over the classes seen."""

@@ -21,6 +21,8 @@ class Joint(Finetune):
 
     facts = Facts("joint", "joint training", "upper bound", "no memory", "no replayed batch")
 
+    cannot_grow = "it learns all tasks at once, from the first one on"
+
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
         """A part of all data, another one in each task."""
         task, pass_number = divmod(epoch, sequence.epochs_per_task)

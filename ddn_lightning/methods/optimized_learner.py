@@ -235,7 +235,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         if checkpoint is not None:
             if CONFIGURED in checkpoint:  # version 0.1 did not save it
                 self._take_given(checkpoint, Configured.from_plain(checkpoint[CONFIGURED]))
-            check_optimizers(checkpoint["optimizer_states"], trainer.optimizers)
+            check_optimizers(checkpoint["optimizer_states"], trainer.optimizers, self.is_growing)
             self._changes = self._changes_since(checkpoint)
 
     def on_train_start(self) -> None:
@@ -256,7 +256,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
     def _changes_since(self, checkpoint: dict[str, Any]) -> list[str]:
         """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
         assert self.configured is not None
-        changes = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
+        changed = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
+        changes = [one for one in changed if not (self.is_growing and one.startswith(("num_classes=", "transform=")))]
         if CONFIGURED in checkpoint:
             options = described_changes(self.configured, Configured.from_plain(checkpoint[CONFIGURED]))
             is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments

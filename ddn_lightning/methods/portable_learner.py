@@ -32,6 +32,7 @@ class PortableLearner(Learner, ABC):
     class_names: tuple[str, ...] | None = None  # of the data that it was trained on, if they have names
     image_shape: tuple[int, ...] | None = None  # (channels, height, width)
     task_classes: list[list[int]] | None = None  # of each task
+    loaded_from: Path | None = None  # the checkpoint
 
     def predict(self, images: Images, batch_size: int = 256) -> Predictions:
         """Class names and probabilities for images from anywhere.
@@ -55,8 +56,9 @@ class PortableLearner(Learner, ABC):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The name of each class; its number where the data has no names."""
-        return self.class_names or tuple(map(str, range(self.num_classes)))
+        """The name of each class; its number where the data has no names, and for outputs without a class."""
+        known = self.class_names or ()
+        return (*known, *map(str, range(len(known), self.num_classes)))
 
     def export(self, path: str | Path) -> float:
         """Write the method as a file that predicts without this package, and check it.
@@ -138,6 +140,7 @@ class PortableLearner(Learner, ABC):
             reason = shorten(str(error).partition("\n")[2], LONGEST_REASON)
             parts = f"{type(method).__name__} with {type(method.backbone).__name__}"
             raise ConfigurationError(f"the checkpoint's weights do not fit {parts}: {reason}") from error
+        method.loaded_from = find_checkpoint(checkpoint_path).absolute()
         return cast(Self, method if map_location is None else method.to(map_location))
 
 

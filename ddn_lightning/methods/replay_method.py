@@ -47,7 +47,8 @@ class ReplayMethod(OptimizedLearner, ABC):
 
     Args:
         backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
-        num_classes: Number of classes of the whole sequence. The command line takes it from the data.
+        num_classes: Number of classes of the whole sequence, or more, for classes of later sequences. The command line
+            takes it from the data.
         buffer_size: Number of samples in the memory.
         memory: Which samples to keep: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
             :class:`RingBuffer` or a user's :class:`Memory`. Its own size, if given, overrides ``buffer_size``.
@@ -228,6 +229,13 @@ class ReplayMethod(OptimizedLearner, ABC):
         """This rank's share of the samples in these slots of the memory, augmented."""
         share = replace(self.memory[local_share(slots)], global_size=len(slots))
         return self.augment(share, generator)
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs, also of the distiller."""
+        super().grow(num_classes)
+        self.hparams["num_classes"] = num_classes
+        if self.distiller is not None:
+            self.distiller.grow(num_classes)
 
     def configure_callbacks(self) -> list[Callback]:
         """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""

@@ -32,22 +32,21 @@ def check_part(name: str, part: object, kind: type) -> None:
 
 
 def check_start(method: Learner) -> None:
-    """Refuse a stream that the method cannot learn, a memory without room, and a batch too small for BatchNorm.
+    """Refuse a stream that the method cannot learn, a memory without room, a task without a batch, and small batches.
 
-    Looks at the batches of the first epoch only; later ones may depend on exemplars.
+    Looks at the number of samples of each task, and otherwise at the batches of the first epoch only.
     """
     if (obstacle := obstacle_to(type(method), method.sequence.stream)) is not None:
         raise ConfigurationError(obstacle)
-    is_thinned = method.sequence.stream or method.sequence.validation  # either may make later tasks smaller
-    if is_thinned and method.sequence.drop_last:
-        for task in range(method.sequence.num_tasks):
-            method.sequence.check_batch(
-                task, len(method.stream(method.sequence, task * method.sequence.epochs_per_task))
-            )
     if isinstance(memory := method.stored_samples, Memory):
         form = method.stored_form.images
         memory.check(method.num_classes, form.shape[1:])
         _check_room(memory.buffer_size, form, method.device)
+    if method.sequence.drop_last:  # later tasks may be smaller
+        for task in range(method.sequence.num_tasks):
+            method.sequence.check_batch(
+                task, len(method.stream(method.sequence, task * method.sequence.epochs_per_task))
+            )
     if _smallest_share(method) <= 1:
         _check_single_image(method)
 

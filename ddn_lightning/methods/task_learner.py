@@ -11,6 +11,7 @@ from ddn_lightning.checkpoint.checks import described
 from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, settle
 from ddn_lightning.checkpoint.record import (
     check_contents,
+    check_number_of_classes,
     checked_progress,
     checked_record,
     checked_test_accuracy,
@@ -20,14 +21,15 @@ from ddn_lightning.checkpoint.record import (
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.construction import construction_of, plain
 from ddn_lightning.data.data_record import DataRecord
+from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
+from ddn_lightning.methods.growing_learner import GrowingLearner, grow_as_in_other_processes
 from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
-from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.optimization import evaluating
@@ -35,7 +37,7 @@ from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
 
-class TaskLearner(DivergenceGuard, PortableLearner):
+class TaskLearner(DivergenceGuard, GrowingLearner):
     """Backbone and head with hooks for tasks: everything of a method except its training step.
 
     :meth:`begin_task` runs before a task's first batch. :meth:`end_task` runs after its last batch or, in a run that
@@ -43,7 +45,8 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     Args:
         backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
-        num_classes: Number of classes of the whole sequence. The command line takes it from the data.
+        num_classes: Number of classes of the whole sequence, or more, for classes of later sequences. The command line
+            takes it from the data.
         mask_unseen: Whether to predict only classes seen so far.
         transform: Augmentation and normalisation; by default the data module's.
     """
@@ -72,6 +75,7 @@ class TaskLearner(DivergenceGuard, PortableLearner):
             # not empty: spawned processes cannot share empty tensors
             self.register_buffer(name, torch.full((1, 1), torch.nan, dtype=torch.float32))
         self.register_load_state_dict_pre_hook(fit_matrices_to_checkpoint)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(grow_as_in_other_processes)  # type: ignore[no-untyped-call]
 
     def build_head(self, feature_dim: int) -> nn.Module:
         """The layer from features to one logit per class."""
@@ -121,15 +125,11 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     def setup(self, stage: str) -> None:
         """Check the data against the network; for a fit, reset progress and random streams."""
-        if stage == "fit" and self.tasks_seen and not is_resuming(self.trainer):
-            raise ConfigurationError(
-                f"this {type(self).__name__} has been trained already, up to task {self.tasks_seen}, and a fit begins "
-                "with the first task: make a new method, or pass ckpt_path to resume"
-            )
         if stage == "predict" and self.transform is not None:
             return
+        is_going_on = stage == "fit" and (is_resuming(self.trainer) or self.goes_on())
         sequence = self.sequence
-        self._check_sequence(sequence)
+        self._check_sequence(sequence, may_grow=is_going_on and isinstance(sequence, GrownSequence))
         if self.transform is None:
             self.transform = sequence.transform
         self.take_names_and_shape(sequence.data_record())
@@ -216,19 +216,25 @@ class TaskLearner(DivergenceGuard, PortableLearner):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse checkpoints of another method or number of classes, and damaged ones."""
-        record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__, self.num_classes)
+        record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__)
+        tasks, data = record["sequence"]["task_classes"], record["sequence"].get("data")
+        is_fit = has_trainer(self) and self.trainer.state.fn == "fit"
+        self.is_growing, self.new_outputs = is_fit and self.sequence.continues(record["sequence"]), 0
+        check_number_of_classes(record, self.num_classes, may_be_fewer=self.is_growing)
         self.streams.load_state_dict(record["streams"])
-        self.task_classes = record["sequence"]["task_classes"]
-        if (data := record["sequence"].get("data")) is not None:  # version 0.1 did not note it
-            self.take_names_and_shape(DataRecord.from_plain(data))
+        if not self.is_growing:
+            self.task_classes = tasks
+            if data is not None:  # version 0.1 did not note it
+                self.take_names_and_shape(DataRecord.from_plain(data))
         if isinstance(checkpoint.get("state_dict"), dict):
             move_epochs_evaluated(checkpoint)
         if not has_trainer(self):
             return
-        is_fit = self.trainer.state.fn == "fit"
         if is_fit:
             check_contents(checkpoint, record.get("contents", {}))  # format 1 has none
         self.sequence.resume_from(record["sequence"])
+        if self.is_growing:
+            self.grow_from(checkpoint, record["num_classes"], len(tasks))
         check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
         if is_fit:
             self._check_training_state(checkpoint, record["format"])
@@ -265,10 +271,11 @@ class TaskLearner(DivergenceGuard, PortableLearner):
             if isinstance(callback, TaskCallback):
                 getattr(callback, hook)(self.trainer, self, self.task)
 
-    def _check_sequence(self, sequence: TaskSequence) -> None:
-        if sequence.num_classes != self.num_classes:
+    def _check_sequence(self, sequence: TaskSequence, may_grow: bool) -> None:
+        if sequence.num_classes > self.num_classes and not may_grow:
             raise ConfigurationError(
-                f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, got {self.num_classes}"
+                f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, or more, got "
+                f"{self.num_classes}"
             )
         shape = sequence.image_shape
         like = next(self.backbone.parameters(), torch.empty(0))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.distributed import moved
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
@@ -38,6 +39,11 @@ class WholeBufferDistillation(PixelDistillation):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("soft_labels", torch.zeros(self.buffer_size, self.num_classes))
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs; learned labels give new classes no share."""
+        super().grow(num_classes)
+        self.soft_labels = resized(self.soft_labels, (self.buffer_size, num_classes))
 
     def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
         """Cross-entropy with the learned labels."""

@@ -4,7 +4,7 @@ import io
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,15 @@ import numpy
 import torch
 from torch import Tensor
 
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.runs.files import atomic_write, read_regular
 
 OBSERVATIONS_FILE = "observations.npz"
+MISSING = {  # what stands for tasks and classes that were not observed
+    **dict.fromkeys(("composition", "memory_tasks"), -1),
+    **dict.fromkeys(("soft_labels", "label_entropy"), math.nan),
+    **dict.fromkeys(("confusion", "probability", "sample_soft_labels"), 0),
+}
 MOST_BYTES = 2**30  # limit for all arrays, unpacked; a run of a thousand classes has far less
 
 
@@ -72,6 +78,20 @@ def expected_shapes(is_class_of_task: Tensor, samples: int | None) -> dict[str, 
         "sample_labels": (samples,),
         "sample_soft_labels": (samples, classes),
     }
+
+
+def grown(observed: Observed, is_class_of_task: Tensor, stream: Tensor | None) -> Observed:
+    """The observations of a finished run, for all tasks and classes of a sequence that follows it."""
+    labels = observed.sample_labels
+    shapes = expected_shapes(is_class_of_task, None if labels is None else len(labels))
+    values = {}
+    for name, missing in MISSING.items():
+        if (tensor := getattr(observed, name)) is not None:
+            shape = [len(tensor) if size is None else size for size in shapes[name]]
+            if tensor.dim() > 1:  # what was counted has none of the new classes
+                tensor = resized(tensor, (*tensor.shape[:-1], shape[-1]))
+            values[name] = resized(tensor, shape, missing)
+    return replace(observed, **values, is_class_of_task=is_class_of_task, stream=stream)
 
 
 def save_observed(observed: Observed, folder: Path) -> None:

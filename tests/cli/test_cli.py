@@ -239,7 +239,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--model.lr", ".inf"], "lr must be finite, got inf"),
         (["--model.momentum", "2"], "momentum must be zero or above and below 1, got 2.0"),
         (["--model.lr_milestones", "[-1]"], "lr_milestones must be zero or positive, got -1"),
-        (["--model.num_classes", "7"], "model.num_classes must be left out, or be the 10 of SplitDigits, got 7"),
+        (["--model.num_classes", "7"], "model.num_classes must be left out, or at least SplitDigits's 10, got 7"),
         (["--model.lr", "abc"], "model.lr: Expected a float. Got value: abc"),
         (["--model.optimizer", "Foo"], "model.optimizer: Foo is not a known class; the choices are ASGD, Adadelta, "),
         (["--model.lr_scheduler", "Foo"], "the choices are ChainedScheduler, ConstantLR, CosineAnnealingLR, "),

@@ -57,3 +57,10 @@ def test_the_checks_do_not_change_the_run(make_trainer: MakeTrainer, monkeypatch
     unchecked = fit(make_trainer, DropoutNet, 23).state_dict()
     for name in ("backbone.layers.0.weight", "backbone.layers.1.running_mean", "head.weight", "accuracy_matrix"):
         assert torch.equal(checked[name].nan_to_num(-1), unchecked[name].nan_to_num(-1))
+
+
+def test_a_later_task_smaller_than_a_batch_is_refused_before_training(make_trainer: MakeTrainer) -> None:
+    method = ER(small_net(), num_classes=6, buffer_size=10)
+    with pytest.raises(ConfigurationError, match="task 3 has 12 samples, fewer than one batch of batch_size = 20"):
+        make_trainer().fit(method, TinySequence(batch_size=20, task_sizes=[2, 3, 1]))
+    assert method.trainer.global_step == 0

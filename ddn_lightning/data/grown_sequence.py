@@ -1,0 +1,200 @@
+"""Grown sequence: the tasks of one sequence, and then those of another."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.construction import plain
+from ddn_lightning.data.data_record import DataRecord, SplitFacts
+from ddn_lightning.data.joined_samples import JoinedSamples
+from ddn_lightning.data.plan import Plan
+from ddn_lightning.data.streams.grown_streams import GrownStreams
+from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.samples import Samples
+
+OF_THE_RUN = ("epochs_per_task", "batch_size", "drop_last", "evaluate_every_n_epochs", "validation", "closed_test")
+OF_THE_TRANSFORM = ("mean", "std", "padding", "flip", "transform")
+
+
+class GrownSequence(TaskSequence):
+    """A sequence that continues: a method that has learned ``first`` goes on with ``more``, or a new one learns both.
+
+    A class that both name is one class, and keeps its label; further ones are appended. Without names, equal labels are
+    one class. Each task has test images of its own, also one with new data of old classes, so that the accuracy matrix
+    goes on with a row and a column for each. Images are transformed as those of ``first``. Streams are planned for each
+    part on its own; domains count on, so that the first of ``more`` is not that of ``first`` again.
+
+    Args:
+        first: The tasks that come first, those of a finished run.
+        more: The tasks to come. Its batch size, epochs per task and evaluations must be those of ``first``.
+
+    Example:
+        >>> from ddn_lightning import PermutedPixels, SplitDigits
+        >>> GrownSequence(SplitDigits(3, stream=PermutedPixels()), SplitDigits(2, stream=PermutedPixels())).num_tasks
+        5
+    """
+
+    name = "grown"
+
+    def __init__(self, first: TaskSequence, more: TaskSequence) -> None:
+        if first is more:
+            raise ConfigurationError("more must be another sequence than the one that it follows, got the same object")
+        for option in OF_THE_RUN:
+            before, given = (getattr(part, option) for part in (first, more))
+            if given != before:
+                raise ConfigurationError(f"{option} must be that of the sequence that goes on, {before}, got {given}")
+        self.first, self.more = first, more
+        self.labels_of_more, self.class_names = _joined_classes(first, more)
+        self.num_classes = max(first.num_classes, 1 + int(self.labels_of_more.max()))
+        self.name = first.name if more.name == first.name else f"{first.name}+{more.name}"
+        self.mean, self.std = first.mean, first.std
+        self.padding, self.flip = first.padding, first.flip
+        super().__init__(
+            num_tasks=1,  # set below
+            epochs_per_task=first.epochs_per_task,
+            batch_size=first.batch_size,
+            eval_batch_size=first.eval_batch_size,
+            drop_last=first.drop_last,
+            evaluate_every_n_epochs=first.evaluate_every_n_epochs,
+        )
+        self.validation, self.closed_test = first.validation, first.closed_test
+        self.num_tasks = first.num_tasks + more.num_tasks
+        self.is_class_of_task = torch.zeros(self.num_tasks, self.num_classes, dtype=torch.bool)
+        self.is_class_of_task[: first.num_tasks, : first.num_classes] = first.is_class_of_task[:, : first.num_classes]
+        self.is_class_of_task[first.num_tasks :, self.labels_of_more] = more.is_class_of_task[:, : more.num_classes]
+        is_new = self.labels_of_more[more.class_order] >= first.num_classes
+        self.class_order = torch.cat([first.class_order, self.labels_of_more[more.class_order][is_new]])
+        self.stream = GrownStreams(first.stream, more.stream, bool((self.labels_of_more < first.num_classes).any()))
+        more.tasks_before = first.tasks_before + first.num_tasks
+
+    def load(self, train: bool) -> tuple[Tensor, Tensor]:
+        """Images and labels of both parts."""
+        both = self._split(train)
+        return both.images, both.labels
+
+    def prepare_data(self) -> None:
+        """Prepare both parts."""
+        self.first.prepare_data()
+        self.more.prepare_data()
+
+    def setup(self, stage: str) -> None:
+        """Set up both parts; refuse images of another size, and another transform."""
+        self.first.setup(stage)
+        self.more.setup(stage)
+        if self.more.image_shape != self.first.image_shape:
+            raise ConfigurationError(
+                f"images must have the size of those before, (channels, height, width) = {self.first.image_shape}, got "
+                f"{self.more.image_shape}"
+            )
+        for option in OF_THE_TRANSFORM:
+            given, before = self.more.constructor_arguments.get(option), getattr(self.first, option)
+            if given is not None and plain(given) != plain(before):
+                raise ConfigurationError(f"{option} must be that of the sequence that goes on, {before}, got {given}")
+        self.mean, self.std, self.transform = self.first.mean, self.first.std, self.first.transform
+        super().setup(stage)
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of the images."""
+        return self.first.image_shape
+
+    def is_ordered(self, task: int) -> bool:
+        """Whether the samples of a task come in a fixed order, instead of shuffled."""
+        before = self.first.num_tasks
+        return self.first.is_ordered(task) if task < before else self.more.is_ordered(task - before)
+
+    def label_names(self) -> Sequence[str] | None:
+        """The class names in label order, if both parts have any."""
+        return self.class_names
+
+    def data_record(self) -> DataRecord:
+        """The fingerprint of both parts."""
+        record = super().data_record()
+        first, more = self.first.data_record(), self.more.data_record()
+        train, test = self._facts_of(first.train, more.train), self._facts_of(first.test, more.test)
+        return replace(record, train=train, test=test)
+
+    def validation_record(self) -> dict[str, Any] | None:
+        """Which training images of both parts are held out."""
+        first, more = self.first.validation_record(), self.more.validation_record()
+        if first is None or more is None:
+            return None
+        both = {"images": first["images"] + more["images"], "checksum": f"{first['checksum']}-{more['checksum']}"}
+        return {**first, **both}
+
+    def continues(self, record: dict[str, Any]) -> bool:
+        """Whether a checkpoint is one of the first part."""
+        return len(record["task_classes"]) == self.first.num_tasks
+
+    def resume_from(self, record: dict[str, Any]) -> None:
+        """Restore the data order from a checkpoint, of this sequence or of its first part; refuse any other."""
+        if not self.continues(record):
+            super().resume_from(record)
+            return
+        if self.epochs_per_task != (epochs := record["epochs_per_task"]):  # in a fast_dev_run
+            raise ConfigurationError(
+                f"epochs_per_task must be that of the checkpoint, {epochs}, got {self.epochs_per_task}"
+            )
+        self.first.check_record(record, is_fit=True)
+        self._shuffle_seed = record["shuffle_seed"]
+
+    def _split(self, train: bool) -> Samples:
+        if train:
+            self.train_plan = self._joined_plan()
+            if self.validation is not None:
+                self.val_set = self._joined(self.first.val_set, self.more.val_set)
+        return self._joined(*(part.train_set if train else part.test_set for part in (self.first, self.more)))
+
+    def _joined(self, first: Samples, more: Samples) -> Samples:
+        assert first.tasks is not None
+        assert more.tasks is not None
+        labels = torch.cat([first.labels, self.labels_of_more[more.labels]])
+        return JoinedSamples.of(first, more, labels, torch.cat([first.tasks, self.first.num_tasks + more.tasks]))
+
+    def _joined_plan(self) -> Plan:
+        first, more = self.first.train_plan, self.more.train_plan
+        assert first is not None
+        assert more is not None
+        return Plan(
+            torch.cat([first.samples, 1 + first.samples.max() + more.samples]),
+            torch.cat([first.labels, self.labels_of_more[more.labels]]),
+            torch.cat([first.tasks, self.first.num_tasks + more.tasks]),
+            self.is_class_of_task,
+            self.class_order,
+            first.is_ordered and more.is_ordered,
+        )
+
+    def _facts_of(self, first: SplitFacts | None, more: SplitFacts | None) -> SplitFacts | None:
+        """The fingerprint of a split of both parts."""
+        if first is None or more is None:
+            return None
+        counts = torch.zeros(self.num_classes, dtype=torch.long)
+        counts[: len(first.images_per_class)] += torch.tensor(first.images_per_class)
+        counts.index_add_(0, self.labels_of_more, torch.tensor(more.images_per_class))
+        return SplitFacts(
+            first.image_shape,
+            tuple(counts.tolist()),
+            f"{first.labels_checksum}-{more.labels_checksum}",
+            f"{first.images_checksum}-{more.images_checksum}",
+        )
+
+
+def _joined_classes(first: TaskSequence, more: TaskSequence) -> tuple[Tensor, list[str] | None]:
+    """The label of each class of ``more`` in the grown sequence, and the names of all classes."""
+    known, given = first.label_names(), more.label_names()
+    if known is None and given is None:
+        return torch.arange(more.num_classes), None
+    if known is None or given is None:
+        raise ConfigurationError(
+            "both sequences must have class names, or neither, to know which classes are the same, but only "
+            f"{'the first' if given is None else 'the one that follows'} has them"
+        )
+    for names in (known, given):
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"class names must differ, to know which classes are the same, got {list(names)}")
+    joined = [*known, *(name for name in given if name not in known)]
+    return torch.tensor([joined.index(name) for name in given]), joined

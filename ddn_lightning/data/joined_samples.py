@@ -1,0 +1,58 @@
+"""The samples of two sequences, one after the other."""
+
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.samples import Samples
+
+
+class JoinedSamples(Samples):
+    """Two sets of samples as one, whose images are looked up when a batch needs them.
+
+    So neither is copied, and both may be larger than memory.
+
+    Example:
+        >>> some = Samples(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), tasks=torch.tensor([0, 0]))
+        >>> joined = JoinedSamples.of(some, some, torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1]))
+        >>> joined[torch.tensor([1, 2])].labels
+        tensor([1, 2])
+    """
+
+    _parts: tuple[Samples, Samples]
+
+    @classmethod
+    def of(cls, first: Samples, second: Samples, labels: Tensor, tasks: Tensor) -> Self:
+        """The samples of both, with labels and tasks of their own."""
+        joined = cls(labels, labels, tasks=tasks)
+        del joined.images
+        joined._parts = first, second
+        return joined
+
+    @cached_property
+    def images(self) -> Tensor:  # type: ignore[override]  # a field of the base
+        """All images, copied at the first use."""
+        return self[:].images
+
+    def __getitem__(self, index: Tensor | slice) -> Samples:
+        if "images" in vars(self):
+            return super().__getitem__(index)
+        assert self.tasks is not None
+        rows = torch.arange(len(self))[index]
+        is_second = rows >= len(self._parts[0])
+        if is_second.all() or not is_second.any():  # as in each batch of training
+            images = self._part_images(rows)
+        else:
+            order = is_second.int().argsort(stable=True)
+            parts = [self._part_images(rows[is_second == second]) for second in (False, True)]
+            images = torch.empty_like(torch.cat(parts))
+            images[order] = torch.cat(parts)
+        return Samples(images, self.labels[rows], tasks=self.tasks[rows])
+
+    def _part_images(self, rows: Tensor) -> Tensor:
+        """The images of rows that are all of one part."""
+        first, second = self._parts
+        is_second = bool(len(rows)) and int(rows[0]) >= len(first)
+        return second[rows - len(first)].images if is_second else first[rows].images
