@@ -2,6 +2,7 @@
 
 from ddn_lightning.methods.bic import BiC
 from ddn_lightning.methods.cls_er import CLSER
+from ddn_lightning.methods.der import DER
 from ddn_lightning.methods.derpp import DERPlusPlus
 from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.er_ace import ERACE
@@ -21,6 +22,7 @@ from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillat
 
 __all__ = [
     "CLSER",
+    "DER",
     "ER",
     "ERACE",
     "LUCIR",
