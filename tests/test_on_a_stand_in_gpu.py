@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import COMBINATIONS, GSS, MIR, SaveAlways, build
+from every_method import COMBINATIONS, GSS, SaveAlways, build
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -22,6 +22,7 @@ from ddn_lightning import (
     ER,
     ERACE,
     LUCIR,
+    MIR,
     DataDistillNet,
     DERPlusPlus,
     ICaRL,
@@ -43,7 +44,7 @@ WAITS: dict[type[ReplayMethod], dict[str, str]] = {
     LoDM: {
         "memory/low_rank_memory.py:LowRankMemory.add": "a batch's classes decide how many synthetic images there are"
     },
-    MIR: {"methods/replay_method.py:ReplayMethod._step": "scores on the device select slots on the host"},
+    MIR: {"methods/mir.py:MIR.retrieve": "scores on the device select slots on the host"},
     GSS: {"memory/slot_buffer.py:SlotBuffer.add": "scores on the device select slots on the host"},
 }
 WAITS_WHEN_LOGGING = {

@@ -13,6 +13,7 @@ from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
 from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
+from ddn_lightning.methods.mir import MIR
 from ddn_lightning.methods.mnemonics import Mnemonics
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.portable_learner import load
@@ -26,6 +27,7 @@ __all__ = [
     "ER",
     "ERACE",
     "LUCIR",
+    "MIR",
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",

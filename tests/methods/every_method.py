@@ -11,7 +11,6 @@ from a_gem import AGEM
 from gss import GSS
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from mir import MIR
 from tiny import DropoutNet
 from torch import Tensor
 
@@ -51,7 +50,7 @@ METHODS = [
     for found in vars(ddn_lightning).values()
     if inspect.isclass(found) and issubclass(found, ReplayMethod) and not inspect.isabstract(found)
 ]
-METHODS += [SlowEnding, ControlledER, MIR, GSS, AGEM]
+METHODS += [SlowEnding, ControlledER, GSS, AGEM]
 
 DISTILLERS = [
     found
@@ -76,7 +75,7 @@ COMBINATIONS += [
     )
     for method in METHODS
     for distiller in DISTILLERS
-    if (method in vars(ddn_lightning).values() or method is MIR) and method.rehearses_labels
+    if method in vars(ddn_lightning).values() and method.rehearses_labels
     if distiller is DataDistillNet or method is ddn_lightning.ER
 ]
 
