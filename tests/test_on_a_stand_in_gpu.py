@@ -25,6 +25,7 @@ from ddn_lightning import (
     MIR,
     DataDistillNet,
     DERPlusPlus,
+    GDumb,
     ICaRL,
     LabelDistiller,
     LearnedLabels,
@@ -43,6 +44,9 @@ Distiller = Callable[[], LabelDistiller] | None
 WAITS: dict[type[ReplayMethod], dict[str, str]] = {
     LoDM: {
         "memory/low_rank_memory.py:LowRankMemory.add": "a batch's classes decide how many synthetic images there are"
+    },
+    GDumb: {
+        "memory/class_balanced_reservoir.py:ClassBalancedReservoir.choose": "a batch's classes decide what is kept"
     },
     MIR: {"methods/mir.py:MIR.retrieve": "scores on the device select slots on the host"},
     GSS: {"memory/slot_buffer.py:SlotBuffer.add": "scores on the device select slots on the host"},

@@ -9,6 +9,7 @@ from ddn_lightning.methods.er_ace import ERACE
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.exported_model import ExportedModel
 from ddn_lightning.methods.finetune import Finetune
+from ddn_lightning.methods.gdumb import GDumb
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
 from ddn_lightning.methods.lodm import LoDM
@@ -33,6 +34,7 @@ __all__ = [
     "ExemplarMethod",
     "ExportedModel",
     "Finetune",
+    "GDumb",
     "ICaRL",
     "Joint",
     "LoDM",

@@ -83,6 +83,7 @@ COMBINATIONS += [
 # shorter work at a task's end
 SHORT: dict[type[ReplayMethod], dict[str, Any]] = {
     ddn_lightning.BiC: {"correction_epochs": 4},
+    ddn_lightning.GDumb: {"memory_epochs": 2},
     ddn_lightning.LoDM: {"memory": lambda: ddn_lightning.LowRankMemory(matching_width=8)},
     ddn_lightning.LUCIR: {"fine_tuning_epochs": 2},
     ddn_lightning.PixelDistillation: {"distillation_steps": 3},
