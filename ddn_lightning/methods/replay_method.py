@@ -16,6 +16,7 @@ from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.construction import named
+from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import local_share
@@ -35,6 +36,8 @@ from ddn_lightning.notes import note
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
+
+NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
 
 
 class ReplayMethod(OptimizedLearner, ABC):
@@ -57,6 +60,7 @@ class ReplayMethod(OptimizedLearner, ABC):
             of equal rehearsal for a distiller. 0 disables the draw.
         replay_steps: Optimizer steps per incoming batch, each with new draws and augmentation: the control of equal
             cost.
+        rand_augment: Stronger augmentation of all training images, before the crop and flip of ``transform``.
         **kwargs: Arguments of :class:`OptimizedLearner`, such as ``lr``, and of :class:`CalibratedLearner`.
 
     Example:
@@ -89,24 +93,29 @@ class ReplayMethod(OptimizedLearner, ABC):
         memory: Memory | None = None,
         old_memory_weight: float = 0.0,
         replay_steps: int = 1,
+        rand_augment: RandAugment | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name, for jsonargparse
-        self.save_hyperparameters(ignore=["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler"])
+        self.save_hyperparameters(ignore=NOT_PLAIN)
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
         check_part(f"memory of {type(self).__name__}", memory, self.memory_class)
         check_part("distiller", distiller, LabelDistiller)
+        check_part("rand_augment", rand_augment, RandAugment)
         self._check_use_of(distiller, memory, old_memory_weight)
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
             check_holds_images(backbone, type(self.memory).__name__)
+        if rand_augment is not None:
+            check_holds_images(backbone, "RandAugment", "changes")
         self.buffer_size = self._size_of_memory(buffer_size)
         self.memory.reset(self.buffer_size, seed=0)
         self.distiller = distiller
         self.old_memory_weight = old_memory_weight
         self.replay_steps = replay_steps
+        self.rand_augment = rand_augment
         if distiller is not None:
             distiller.build(num_classes, self.buffer_size)
             distiller.is_taken = True
@@ -205,7 +214,9 @@ class ReplayMethod(OptimizedLearner, ABC):
             return replace(samples, images=self.normalised(samples.images))
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
-        images = self.transform(samples.images, generator, samples.total)
+        raw, number = samples.images, samples.total
+        raw = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
+        images = self.transform(raw, generator, number)
         return replace(samples, images=images.to(self.dtype))
 
     def retrieve(self, current: Samples) -> list[Samples]:
