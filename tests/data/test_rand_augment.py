@@ -51,6 +51,14 @@ def test_one_seed_repeats_and_operations_follow_each_other() -> None:
     assert torch.equal(first, expected)
 
 
+@pytest.mark.parametrize("shape", [(0, 1, 8, 8), (1, 1, 8, 8), (1, 3, 1, 1), (2, 3, 2, 5)])
+def test_shares_of_few_images_and_small_images_are_augmented(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        images = torch.randint(256, shape, dtype=torch.uint8)
+        assert RandAugment(magnitude=30)(images, generator).shape == shape
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_several_ranks_and_a_resumed_run_augment_as_one(fit: Fit, tmp_path: Path) -> None:
     def trained(**arguments: object) -> ReplayMethod:
