@@ -19,6 +19,7 @@ from ddn_lightning.methods.mnemonics import Mnemonics
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.portable_learner import load
 from ddn_lightning.methods.prediction import Predictions
+from ddn_lightning.methods.rar import RAR
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 
@@ -29,6 +30,7 @@ __all__ = [
     "ERACE",
     "LUCIR",
     "MIR",
+    "RAR",
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",

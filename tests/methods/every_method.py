@@ -87,6 +87,7 @@ SHORT: dict[type[ReplayMethod], dict[str, Any]] = {
     ddn_lightning.LoDM: {"memory": lambda: ddn_lightning.LowRankMemory(matching_width=8)},
     ddn_lightning.LUCIR: {"fine_tuning_epochs": 2},
     ddn_lightning.PixelDistillation: {"distillation_steps": 3},
+    ddn_lightning.RAR: {"replay_steps": 1},  # the tests count steps
 }
 
 
