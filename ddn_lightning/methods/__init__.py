@@ -1,5 +1,6 @@
 """Continual-learning methods."""
 
+from ddn_lightning.methods.a_gem import AGEM
 from ddn_lightning.methods.bic import BiC
 from ddn_lightning.methods.cls_er import CLSER
 from ddn_lightning.methods.der import DER
@@ -24,6 +25,7 @@ from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 
 __all__ = [
+    "AGEM",
     "CLSER",
     "DER",
     "ER",

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from a_gem import AGEM
 from gss import GSS
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -50,7 +49,7 @@ METHODS = [
     for found in vars(ddn_lightning).values()
     if inspect.isclass(found) and issubclass(found, ReplayMethod) and not inspect.isabstract(found)
 ]
-METHODS += [SlowEnding, ControlledER, GSS, AGEM]
+METHODS += [SlowEnding, ControlledER, GSS]
 
 DISTILLERS = [
     found
