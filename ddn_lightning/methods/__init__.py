@@ -11,6 +11,7 @@ from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.exported_model import ExportedModel
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.gdumb import GDumb
+from ddn_lightning.methods.gss import GSS
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
 from ddn_lightning.methods.lodm import LoDM
@@ -30,6 +31,7 @@ __all__ = [
     "DER",
     "ER",
     "ERACE",
+    "GSS",
     "LUCIR",
     "MIR",
     "RAR",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import GSS, METHODS, build, is_like_er
+from every_method import METHODS, build, is_like_er
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, Trainer
@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from ddn_lightning import (
     ER,
+    GSS,
     BilevelDistiller,
     ConfigurationError,
     DataDistillNet,

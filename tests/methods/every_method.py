@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from gss import GSS
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from tiny import DropoutNet
@@ -49,7 +48,7 @@ METHODS = [
     for found in vars(ddn_lightning).values()
     if inspect.isclass(found) and issubclass(found, ReplayMethod) and not inspect.isabstract(found)
 ]
-METHODS += [SlowEnding, ControlledER, GSS]
+METHODS += [SlowEnding, ControlledER]
 
 DISTILLERS = [
     found
