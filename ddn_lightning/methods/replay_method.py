@@ -53,7 +53,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         num_classes: Number of classes of the whole sequence. The command line takes it from the data.
         buffer_size: Number of samples in the memory.
         memory: Which samples to keep: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
-            :class:`RingBuffer` or a user's :class:`Memory`. Its own size, if given, overrides ``buffer_size``.
+            :class:`GradientSelection`, :class:`LossAwareReservoir`, :class:`RingBuffer` or a user's :class:`Memory`.
+            Its own size, if given, overrides ``buffer_size``.
         replay_batch_size: Samples drawn from memory per step, over all devices.
         distiller: Makes soft labels for replayed samples, such as :class:`DataDistillNet`.
         old_memory_weight: Weight of an additional draw from the memory of earlier tasks, with hard labels: the control
