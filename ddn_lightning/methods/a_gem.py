@@ -28,7 +28,7 @@ class AGEM(ReplayMethod):
         key="a_gem",
         title="A-GEM",
         reference="[Chaudhry et al. 2019](https://arxiv.org/abs/1812.00420)",
-        cost="a second backward pass instead of one over both batches",
+        cost="the projection of a gradient: 0.1 ER steps",
     )
 
     replay_from_task = 2
