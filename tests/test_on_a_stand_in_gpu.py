@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import COMBINATIONS, GSS, MIR, SaveAlways, build
+from every_method import COMBINATIONS, SaveAlways, build
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -21,9 +21,12 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from ddn_lightning import (
     ER,
     ERACE,
+    GSS,
     LUCIR,
+    MIR,
     DataDistillNet,
     DERPlusPlus,
+    GDumb,
     ICaRL,
     LabelDistiller,
     LearnedLabels,
@@ -43,8 +46,11 @@ WAITS: dict[type[ReplayMethod], dict[str, str]] = {
     LoDM: {
         "memory/low_rank_memory.py:LowRankMemory.add": "a batch's classes decide how many synthetic images there are"
     },
-    MIR: {"methods/replay_method.py:ReplayMethod._step": "scores on the device select slots on the host"},
-    GSS: {"memory/slot_buffer.py:SlotBuffer.add": "scores on the device select slots on the host"},
+    GDumb: {
+        "memory/class_balanced_reservoir.py:ClassBalancedReservoir.choose": "a batch's classes decide what is kept"
+    },
+    MIR: {"methods/mir.py:MIR.retrieve": "scores on the device select slots on the host"},
+    GSS: {"memory/gradient_selection.py:GradientSelection._scores_of": "scores on the device select slots on the host"},
 }
 WAITS_WHEN_LOGGING = {
     "distill/bilevel_distiller.py:BilevelDistiller._log": "how much of a label lies on some classes, by a mask of them",

@@ -11,6 +11,7 @@ from ddn_lightning.bench.cost import REST, Part
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
+from ddn_lightning.methods.gdumb import GDumb
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.networks.backbone import Backbone
@@ -112,6 +113,8 @@ class PreparedMethod:
         self.method = workload.method(method_class, distiller)
         if isinstance(self.method, PixelDistillation):
             self.method.distillation_steps = 1  # at task ends, which are not timed
+        if isinstance(self.method, GDumb):
+            self.method.memory_epochs = 1
         self.trainer = workload.trainer()
         self.trainer.fit(self.method, RandomImages(workload))
         self.method.to(workload.device).train()  # Lightning moves it back to the CPU

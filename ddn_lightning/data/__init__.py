@@ -3,6 +3,7 @@
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.plan import Plan
+from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.split_cifar import SplitCIFAR10, SplitCIFAR100
 from ddn_lightning.data.split_digits import SplitDigits
 from ddn_lightning.data.split_domain_folder import SplitDomainFolder
@@ -33,6 +34,7 @@ __all__ = [
     "LongTail",
     "PermutedPixels",
     "Plan",
+    "RandAugment",
     "RotatedImages",
     "SplitCIFAR10",
     "SplitCIFAR100",

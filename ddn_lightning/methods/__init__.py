@@ -1,34 +1,46 @@
 """Continual-learning methods."""
 
+from ddn_lightning.methods.a_gem import AGEM
 from ddn_lightning.methods.bic import BiC
 from ddn_lightning.methods.cls_er import CLSER
+from ddn_lightning.methods.der import DER
 from ddn_lightning.methods.derpp import DERPlusPlus
 from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.er_ace import ERACE
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.exported_model import ExportedModel
 from ddn_lightning.methods.finetune import Finetune
+from ddn_lightning.methods.gdumb import GDumb
+from ddn_lightning.methods.gss import GSS
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
 from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
+from ddn_lightning.methods.mir import MIR
 from ddn_lightning.methods.mnemonics import Mnemonics
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.portable_learner import load
 from ddn_lightning.methods.prediction import Predictions
+from ddn_lightning.methods.rar import RAR
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 
 __all__ = [
+    "AGEM",
     "CLSER",
+    "DER",
     "ER",
     "ERACE",
+    "GSS",
     "LUCIR",
+    "MIR",
+    "RAR",
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",
     "ExportedModel",
     "Finetune",
+    "GDumb",
     "ICaRL",
     "Joint",
     "LoDM",

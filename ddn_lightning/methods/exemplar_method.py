@@ -34,6 +34,7 @@ class ExemplarMethod(ReplayMethod):
     """
 
     memory_draws = 0
+    rehearses_labels = False
     needs_disjoint_classes = "it chooses exemplars of a class, and tells old from new classes, when its task ends"
     is_old_class: Tensor
 

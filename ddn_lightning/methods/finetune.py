@@ -16,6 +16,7 @@ class Finetune(ReplayMethod):
     facts = Facts("finetune", "fine-tuning", "lower bound", "no memory", "no replayed batch")
 
     memory_draws = 0
+    rehearses_labels = False
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """The loss on the incoming batch."""

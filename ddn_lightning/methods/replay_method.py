@@ -16,6 +16,7 @@ from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.construction import named
+from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import local_share
@@ -36,6 +37,8 @@ from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
+NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
+
 
 class ReplayMethod(OptimizedLearner, ABC):
     """Learns a task sequence while replaying samples from a memory.
@@ -51,13 +54,15 @@ class ReplayMethod(OptimizedLearner, ABC):
             takes it from the data.
         buffer_size: Number of samples in the memory.
         memory: Which samples to keep: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
-            :class:`RingBuffer` or a user's :class:`Memory`. Its own size, if given, overrides ``buffer_size``.
+            :class:`GradientSelection`, :class:`LossAwareReservoir`, :class:`RingBuffer` or a user's :class:`Memory`.
+            Its own size, if given, overrides ``buffer_size``.
         replay_batch_size: Samples drawn from memory per step, over all devices.
         distiller: Makes soft labels for replayed samples, such as :class:`DataDistillNet`.
         old_memory_weight: Weight of an additional draw from the memory of earlier tasks, with hard labels: the control
             of equal rehearsal for a distiller. 0 disables the draw.
         replay_steps: Optimizer steps per incoming batch, each with new draws and augmentation: the control of equal
             cost.
+        rand_augment: Stronger augmentation of all training images, before the crop and flip of ``transform``.
         **kwargs: Arguments of :class:`OptimizedLearner`, such as ``lr``, and of :class:`CalibratedLearner`.
 
     Example:
@@ -76,6 +81,7 @@ class ReplayMethod(OptimizedLearner, ABC):
     memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
     stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
+    rehearses_labels: ClassVar[bool] = True  # in its loss, where a distiller can soften them
     memory_class: ClassVar[type] = Memory  # that the method needs
     distiller: LabelDistiller | None
 
@@ -89,31 +95,43 @@ class ReplayMethod(OptimizedLearner, ABC):
         memory: Memory | None = None,
         old_memory_weight: float = 0.0,
         replay_steps: int = 1,
+        rand_augment: RandAugment | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name, for jsonargparse
-        self.save_hyperparameters(ignore=["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler"])
+        self.save_hyperparameters(ignore=NOT_PLAIN)
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
         check_part(f"memory of {type(self).__name__}", memory, self.memory_class)
         check_part("distiller", distiller, LabelDistiller)
-        if not self.memory_draws and (distiller is not None or memory is not None or old_memory_weight):
-            given = "a memory" if memory is not None else f"old_memory_weight = {old_memory_weight}"
-            given = given if distiller is None else "a distiller"
-            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
+        check_part("rand_augment", rand_augment, RandAugment)
+        self._check_use_of(distiller, memory, old_memory_weight)
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
             check_holds_images(backbone, type(self.memory).__name__)
+        if rand_augment is not None:
+            check_holds_images(backbone, "RandAugment", "changes")
         self.buffer_size = self._size_of_memory(buffer_size)
         self.memory.reset(self.buffer_size, seed=0)
         self.distiller = distiller
         self.old_memory_weight = old_memory_weight
         self.replay_steps = replay_steps
+        self.rand_augment = rand_augment
         if distiller is not None:
             distiller.build(num_classes, self.buffer_size)
             distiller.is_taken = True
         self.memory.is_taken = True
+
+    def _check_use_of(self, distiller: LabelDistiller | None, memory: Memory | None, old_memory_weight: float) -> None:
+        """Refuse what the method would not use."""
+        given = f"old_memory_weight = {old_memory_weight}" if old_memory_weight else ""
+        given = given if distiller is None else "a distiller"
+        if not self.memory_draws and (given or memory is not None):
+            given = "a memory" if memory is not None and distiller is None else given
+            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
+        if not self.rehearses_labels and given:
+            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not rehearse labels")
 
     def _size_of_memory(self, buffer_size: int) -> int:
         """The size that the memory was given, if any, which is then recorded as the method's."""
@@ -198,7 +216,9 @@ class ReplayMethod(OptimizedLearner, ABC):
             return replace(samples, images=self.normalised(samples.images))
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
-        images = self.transform(samples.images, generator, samples.total)
+        raw, number = samples.images, samples.total
+        raw = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
+        images = self.transform(raw, generator, number)
         return replace(samples, images=images.to(self.dtype))
 
     def retrieve(self, current: Samples) -> list[Samples]:

@@ -47,10 +47,10 @@ def is_features(images: Tensor) -> bool:
     return images.dim() == 2
 
 
-def check_holds_images(backbone: nn.Module, name: str) -> None:
-    """Refuse :class:`FrozenFeatures` in a method or memory that learns images; ``name`` is its class."""
+def check_holds_images(backbone: nn.Module, name: str, does: str = "learns") -> None:
+    """Refuse :class:`FrozenFeatures` with a class of this ``name`` that learns or changes images."""
     if isinstance(backbone, FrozenFeatures):
         raise ConfigurationError(
-            f"{name} learns the images of the memory, which holds features with FrozenFeatures: use the backbone "
+            f"{name} {does} the images of the memory, which holds features with FrozenFeatures: use the backbone "
             f"{type(backbone.backbone).__name__} itself"
         )

@@ -2,15 +2,15 @@ import pytest
 import torch
 from every_method import METHODS
 
-from ddn_lightning import ER, DataDistillNet, ReplayMethod
+from ddn_lightning import ER, DataDistillNet, GDumb, ReplayMethod
 from ddn_lightning.bench.cost import PartTimes
 from ddn_lightning.bench.prepared_method import PARTS, PreparedMethod, Workload
 
 SMALL = Workload(width=2, batch=4, image_size=8, buffer_size=20)
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m.__module__.startswith("ddn_lightning")])
-def test_a_step_of_every_method_trains_backbone_and_head(method: type[ReplayMethod]) -> None:
+@pytest.mark.parametrize("method", [m for m in METHODS if m.__module__.startswith("ddn_lightning") and m is not GDumb])
+def test_a_step_of_every_method_but_gdumb_trains_backbone_and_head(method: type[ReplayMethod]) -> None:
     prepared = PreparedMethod(method, SMALL)
     network = dict(prepared.method.network.named_parameters())
     before = {name: parameter.detach().clone() for name, parameter in network.items()}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import GSS, METHODS, build, is_like_er
+from every_method import METHODS, build, is_like_er
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, Trainer
@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from ddn_lightning import (
     ER,
+    GSS,
     BilevelDistiller,
     ConfigurationError,
     DataDistillNet,
@@ -28,7 +29,7 @@ from ddn_lightning import (
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
 
-HOSTS = [method for method in METHODS if method.memory_draws and method.__module__ != "every_method"]
+HOSTS = [method for method in METHODS if method.rehearses_labels and method.__module__ != "every_method"]
 
 
 def built(num_classes: int = 6, **arguments: Any) -> DataDistillNet:
