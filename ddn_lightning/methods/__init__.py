@@ -13,6 +13,7 @@ from ddn_lightning.methods.joint import Joint
 from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
 from ddn_lightning.methods.mnemonics import Mnemonics
+from ddn_lightning.methods.pcr import PCR
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.portable_learner import load
 from ddn_lightning.methods.prediction import Predictions
@@ -24,6 +25,7 @@ __all__ = [
     "ER",
     "ERACE",
     "LUCIR",
+    "PCR",
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",
