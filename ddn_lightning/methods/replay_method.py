@@ -192,13 +192,18 @@ class ReplayMethod(OptimizedLearner, ABC):
         return value, loss
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
-        """The samples with augmented and normalised images; features stay as they are."""
+        """The samples with augmented and normalised images, and the raw ones beside; features stay as they are."""
         if is_features(samples.images):
-            return replace(samples, images=self.normalised(samples.images))
+            return replace(samples, images=self.normalised(samples.images), raw=samples.images)
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
         images = self.transform(samples.images, generator, samples.total)
-        return replace(samples, images=images.to(self.dtype))
+        return replace(samples, images=images.to(self.dtype), raw=samples.images)
+
+    def plain_view(self, samples: Samples) -> Samples:
+        """Augmented samples without their augmentation, for losses on a second view."""
+        assert samples.raw is not None
+        return replace(samples, images=self.normalised(samples.raw))
 
     def retrieve(self, current: Samples) -> list[Samples]:
         """The replayed samples of a step: ``memory_draws`` draws, none of them empty.
