@@ -12,6 +12,7 @@ from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
 from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
+from ddn_lightning.methods.mkd import MKD
 from ddn_lightning.methods.mnemonics import Mnemonics
 from ddn_lightning.methods.pcr import PCR
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
@@ -25,6 +26,7 @@ __all__ = [
     "ER",
     "ERACE",
     "LUCIR",
+    "MKD",
     "PCR",
     "BiC",
     "DERPlusPlus",
