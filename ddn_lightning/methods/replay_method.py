@@ -75,6 +75,7 @@ class ReplayMethod(OptimizedLearner, ABC):
     memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
     stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
+    rehearses_labels: ClassVar[bool] = True  # whether its loss has logits and labels of the replayed samples
     memory_class: ClassVar[type] = Memory  # that the method needs
     distiller: LabelDistiller | None
 
@@ -96,10 +97,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         check_not_negative(old_memory_weight=old_memory_weight)
         check_part(f"memory of {type(self).__name__}", memory, self.memory_class)
         check_part("distiller", distiller, LabelDistiller)
-        if not self.memory_draws and (distiller is not None or memory is not None or old_memory_weight):
-            given = "a memory" if memory is not None else f"old_memory_weight = {old_memory_weight}"
-            given = given if distiller is None else "a distiller"
-            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
+        self._check_replayed(distiller, memory, old_memory_weight)
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
@@ -113,6 +111,24 @@ class ReplayMethod(OptimizedLearner, ABC):
             distiller.build(num_classes, self.buffer_size)
             distiller.is_taken = True
         self.memory.is_taken = True
+
+    @classmethod
+    def takes_distiller(cls) -> bool:
+        """Whether there are labels of replayed samples to soften."""
+        return bool(cls.memory_draws) and cls.rehearses_labels
+
+    def _check_replayed(
+        self, distiller: LabelDistiller | None, memory: Memory | None, old_memory_weight: float
+    ) -> None:
+        """Refuse what the method has no use for."""
+        useless = {
+            "a distiller": distiller is not None and not self.takes_distiller(),
+            "a memory": memory is not None and not self.memory_draws,
+            f"old_memory_weight = {old_memory_weight}": bool(old_memory_weight) and not self.takes_distiller(),
+        }
+        reason = "it rehearses no labels" if self.memory_draws else "it does not replay memory"
+        if given := [name for name, is_useless in useless.items() if is_useless]:
+            raise ConfigurationError(f"{type(self).__name__} cannot take {given[0]}: {reason}")
 
     def _size_of_memory(self, buffer_size: int) -> int:
         """The size that the memory was given, if any, which is then recorded as the method's."""

@@ -76,7 +76,7 @@ COMBINATIONS += [
     )
     for method in METHODS
     for distiller in DISTILLERS
-    if (method in vars(ddn_lightning).values() or method is MIR) and method.memory_draws
+    if (method in vars(ddn_lightning).values() or method is MIR) and method.takes_distiller()
     if distiller is DataDistillNet or method is ddn_lightning.ER
 ]
 
