@@ -19,6 +19,7 @@ from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.portable_learner import load
 from ddn_lightning.methods.prediction import Predictions
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.methods.scr import SCR
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "LUCIR",
     "MKD",
     "PCR",
+    "SCR",
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",

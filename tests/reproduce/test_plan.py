@@ -152,11 +152,13 @@ PUBLISHED = {
     ("bic", "cifar100", 2000): ["0.03"],
     ("mkd", "cifar10", 500): ["0.03", "5.5", "0.01", "4"],
     ("pcr", "cifar100", 5000): ["0.1", "0.09"],
+    ("scr", "cifar10", 200): ["0.1", "0.1", "128", "100"],
 }
 OPTION_NAMES = {"derpp": ["alpha", "beta"], "cls_er": ["consistency_weight", "stable_rate", "plastic_rate"]}
 OPTION_NAMES["icarl"] = ["weight_decay"]
 OPTION_NAMES["mkd"] = ["distillation_weight", "teacher_rate", "temperature"]
 OPTION_NAMES["pcr"] = ["temperature"]
+OPTION_NAMES["scr"] = ["temperature", "projection_dim", "replay_batch_size"]
 OPTION_NAMES["lucir"] = ["momentum", "less_forget_weight", "hardest_classes", "margin", "ranking_weight"]
 OPTION_NAMES["lucir"] += ["fine_tuning_epochs", "fine_tuning_lr"]
 
