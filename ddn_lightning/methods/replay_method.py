@@ -207,6 +207,14 @@ class ReplayMethod(OptimizedLearner, ABC):
             self.distiller.update(self, current)
         return value, loss
 
+    def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
+        """As in the base class, adapted by the distiller if it does so."""
+        return self.adapted(super().logits_of(samples, is_extra))
+
+    def adapted(self, logits: Tensor) -> Tensor:
+        """Logits of the network as the loss takes them; :meth:`logits_of` does this already."""
+        return logits if self.distiller is None else self.distiller.adapted(logits, self)
+
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """The samples with augmented and normalised images, and the raw ones beside; features stay as they are."""
         if is_features(samples.images):
