@@ -10,6 +10,7 @@ from ddn_lightning.methods.exported_model import ExportedModel
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
+from ddn_lightning.methods.lode import LODE
 from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
 from ddn_lightning.methods.mkd import MKD
@@ -26,6 +27,7 @@ __all__ = [
     "CLSER",
     "ER",
     "ERACE",
+    "LODE",
     "LUCIR",
     "MKD",
     "PCR",
