@@ -27,11 +27,12 @@ class BiasAdaptor(BilevelDistiller):
     memory must lower the loss, *not* adapted, of another draw from memory. Where DDN learns the labels of a term that
     it adds, CBA learns a correction of the terms that there are. The method's loss has no gradient through g.
 
-    It needs task boundaries only to begin with the second task, and stores g. Per step it adds, with
-    ``lookahead="head"``, forward passes on three batches. Readings: the virtual step has its own draw from memory,
-    forwarded with the incoming batch, and minimises the cross-entropy whatever the method's loss; all terms of that
-    loss see adapted logits, where the authors leave out CLS-ER's distance to its averages. :meth:`soft_labels`, the
-    adapted predictions, are only for figures.
+    It needs task boundaries only to begin with the second task, and stores g. With ``lookahead="head"`` it adds forward
+    passes on three batches: a step of ER with it costs 1.5 of ER's. Readings: the virtual step has its own draw from
+    memory, forwarded with the incoming batch, and minimises the cross-entropy whatever the method's loss; all terms of
+    that loss see adapted logits, where the authors leave out CLS-ER's distance to its averages. :meth:`soft_labels`,
+    the adapted predictions, are only for figures. The authors also apply the untrained g, which is near zero, in the
+    first task.
 
     Args:
         lr: Learning rate of Adam. Published: 0.001 for CIFAR-10, 0.01 for CIFAR-100 and Tiny-ImageNet.

@@ -23,10 +23,10 @@ class LODE(DERPlusPlus):
     with :math:`C_o` the classes of earlier tasks and :math:`C_n` all others. The rest is DER++; with ``alpha`` = 0 and
     ``beta`` = 1 it is the paper's LODE on ER, where the code halves the sum of both batches and needs twice the ``lr``.
 
-    Needs task boundaries, but no further storage or passes. Readings: :math:`|C_n|` counts the classes of the task, so
-    that the weight is :math:`\rho / t` after t equal tasks, as in the authors' code; :math:`C_n` also has the classes
-    still to come, as there; and where a class comes in several tasks, an incoming sample of an old class has the plain
-    cross-entropy.
+    Needs task boundaries; storage and the cost of a step, 1.5 of ER's, are those of DER++. Readings: :math:`|C_n|`
+    counts the classes of the task, so that the weight is :math:`\rho / t` after t equal tasks, as in the authors' code;
+    :math:`C_n` also has the classes still to come, as there; and where a class comes in several tasks, an incoming
+    sample of an old class has the plain cross-entropy.
 
     Args:
         rho: Weight of new classes against old ones. Published on DER++: 0.05 to 0.5.

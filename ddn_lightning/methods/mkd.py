@@ -28,9 +28,9 @@ class MKD(ReplayMethod):
     The teacher sees the augmented view; the student is compared on that view and on the image as it is, half each.
     The prediction is that of the average of both networks' weights, with the student's BatchNorm statistics.
 
-    Needs no task boundaries; stores the teacher. Readings: the teacher starts as a copy of the network, where the
-    authors' code starts it near zero; both batches are forwarded separately and their means summed, as in ER here; and
-    a step without replay does not distil.
+    Needs no task boundaries; stores the teacher; a step costs 2.3 of ER's. Readings: the teacher starts as a copy of
+    the network, where the authors' code starts it near zero; both batches are forwarded separately and their means
+    summed, as in ER here; and a step without replay does not distil.
 
     Args:
         distillation_weight: The :math:`\lambda` of the loss. Published: 5.5 on ER.

@@ -21,9 +21,9 @@ class PCR(ReplayMethod):
     suppress those that are not replayed in this step. Logits are cosines between the feature and the weights of the
     classes, their *proxies*, divided by a temperature, both in training and for predictions.
 
-    Needs neither task boundaries nor further storage. Readings: each sample has one augmented view, as in the other
-    methods here, where the authors' code adds the sample as it is; and the first step, with an empty memory, trains on
-    the incoming batch, where their code skips it.
+    Needs neither task boundaries nor further storage; a step costs as much as ER's. Readings: each sample has one
+    augmented view, as in the other methods here, where the authors' code adds the sample as it is; and the first step,
+    with an empty memory, trains on the incoming batch, where their code skips it.
 
     Args:
         temperature: Divides the cosines. Published: 0.09 for all datasets.

@@ -23,10 +23,10 @@ class SCR(NearestMean, ReplayMethod):
     stored samples have the nearest mean feature, both normalised. The head is the projection, used in training only;
     the means are measured before each evaluation and at a task's end.
 
-    Needs neither task boundaries nor further storage. It profits from a large ``replay_batch_size``; the published one
-    is 100. Readings: the augmentation is that of the data, where the authors' also changes colours; the first step,
-    with an empty memory, contrasts the incoming batch, where their code skips it; and a class without stored samples
-    is not predicted.
+    Needs neither task boundaries nor further storage; a step costs 1.9 of ER's. It profits from a large
+    ``replay_batch_size``; the published one is 100. Readings: the augmentation is that of the data, where the authors'
+    also changes colours; the first step, with an empty memory, contrasts the incoming batch, where their code skips it;
+    and a class without stored samples is not predicted.
 
     Args:
         temperature: Divides the cosines of projections. Published: 0.1.
