@@ -21,12 +21,12 @@ class SCR(NearestMean, ReplayMethod):
     ER without a classifier: projections of samples of one class are drawn together and others pushed apart, among the
     incoming batch and a draw from memory, each image both as it is and augmented. The prediction is the class whose
     stored samples have the nearest mean feature, both normalised. The head is the projection, used in training only;
-    the means are measured before each evaluation and at a task's end.
+    the means are measured before each evaluation and at the end of a task and of training.
 
-    Needs neither task boundaries nor further storage; a step costs 1.9 of ER's. It profits from a large
-    ``replay_batch_size``; the published one is 100. Readings: the augmentation is that of the data, where the authors'
-    also changes colours; the first step, with an empty memory, contrasts the incoming batch, where their code skips it;
-    and a class without stored samples is not predicted.
+    Needs neither task boundaries nor further storage; a step costs 1.9 of ER's. It compares the samples of a step, and
+    the published ``replay_batch_size`` is 100. Readings: the augmentation is that of the data, where the authors' also
+    changes colours; the first step, with an empty memory, contrasts the incoming batch, where their code skips it; and
+    a class without stored samples is not predicted.
 
     Args:
         temperature: Divides the cosines of projections. Published: 0.1.
@@ -82,6 +82,11 @@ class SCR(NearestMean, ReplayMethod):
     def end_task(self) -> None:
         """Measure the class means."""
         self.measure_means()
+
+    def on_train_end(self) -> None:
+        """Measure the class means of a run that was stopped within a task."""
+        self.before_evaluation()
+        super().on_train_end()
 
     def class_scores(self, images: Tensor) -> Tensor:
         """Negative squared distances to the class means; the lowest score for classes without a stored sample."""

@@ -53,10 +53,13 @@ def nearest_means(method: SCR, images: Tensor) -> list[int]:
     return distances.argmin(dim=1).tolist()
 
 
-@pytest.mark.parametrize("buffer_size", [3, 30])  # fewer samples than classes, and several of each
-def test_the_nearest_mean_of_the_memory_predicts(fit: Fit, buffer_size: int) -> None:
+@pytest.mark.parametrize(
+    ("buffer_size", "max_steps"),
+    [(3, -1), (30, -1), (30, 6)],  # fewer samples than classes, several of each, and stopped within a task
+)
+def test_the_nearest_mean_of_the_memory_predicts(fit: Fit, buffer_size: int, max_steps: int) -> None:
     sequence = TinySequence(batch_size=6)
-    method = fit(lambda: SCR(small_net(), num_classes=6, buffer_size=buffer_size), sequence)
+    method = fit(lambda: SCR(small_net(), num_classes=6, buffer_size=buffer_size), sequence, max_steps=max_steps)
     assert isinstance(method, SCR)
     method.eval()
     images = method.normalised(sequence.test_set.images)
