@@ -38,6 +38,26 @@ def gather_shares(share: Tensor, global_size: int) -> Tensor:
     return torch.stack(gathered, dim=1).flatten(0, 1)[:global_size]
 
 
+def gather_with_gradient(share: Tensor, global_size: int) -> Tensor:
+    """As :func:`gather_shares`, but differentiable by this rank's share.
+
+    For a loss that compares samples of several ranks: each rank computes the whole loss and returns
+    :func:`part_of_rank` of it. The gradients summed over the ranks are then those of one device.
+    """
+    rank, world_size = rank_and_world_size()
+    if world_size == 1:
+        return share
+    whole = gather_shares(share.detach(), global_size)
+    whole[rank::world_size] = share
+    return whole
+
+
+def part_of_rank(value: Tensor) -> Tensor:
+    """This rank's part of a value that every rank has computed: the parts sum to it; gradients stay as they are."""
+    _, world_size = rank_and_world_size()
+    return value - value.detach() * (1 - 1 / world_size)
+
+
 def take_from_first_rank(tensors: Sequence[Tensor]) -> None:
     """Overwrite tensors with those of rank 0: ranks that compute the same may still round differently."""
     _, world_size = rank_and_world_size()

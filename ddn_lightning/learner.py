@@ -146,6 +146,9 @@ class Learner(Constructed, LightningModule, ABC):
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """The loss of one step, on the incoming batch and ``memory_draws`` draws from memory."""
 
+    def before_evaluation(self) -> None:
+        """Hook before each evaluation during training."""
+
     @abstractmethod
     def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
         """The training samples of an epoch."""

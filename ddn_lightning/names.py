@@ -67,7 +67,7 @@ def method_table() -> str:
             f"[{file}](ddn_lightning/methods/{file})",
             facts.stores,
             facts.cost,
-            "yes" if method.rehearses_labels else "no",
+            "yes" if method.takes_distiller() else "no",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

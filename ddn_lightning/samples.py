@@ -29,6 +29,7 @@ class Samples:
         slots: Memory slots that the samples were drawn from. Stays on the host.
         global_size: Batch size over all ranks; ``None`` if these samples are the whole batch.
         global_tasks: Tasks of the global batch, on the host, if there are several ranks; avoids a gather.
+        raw: The images before augmentation, of augmented samples, for losses on a second view.
 
     Example:
         >>> samples = Samples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), labels=torch.tensor([5, 5, 8]))
@@ -45,6 +46,7 @@ class Samples:
     slots: Tensor | None = None
     global_size: int | None = None
     global_tasks: Tensor | None = None
+    raw: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -66,6 +68,7 @@ class Samples:
             None if self.logits is None else self.logits[on_device],
             select_on_host(self.tasks),
             select_on_host(self.slots),
+            raw=None if self.raw is None else self.raw[on_device],
         )
 
     def subset(self, index: Tensor | slice) -> "Samples":
@@ -154,6 +157,7 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
         join([part.tasks for part in parts]),
         join([part.slots for part in parts]),
         global_size=sum(part.total for part in parts),
+        raw=join([part.raw for part in parts]),
     )
 
 

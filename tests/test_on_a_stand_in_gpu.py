@@ -53,7 +53,7 @@ WAITS: dict[type[ReplayMethod], dict[str, str]] = {
     GSS: {"memory/gradient_selection.py:GradientSelection._scores_of": "scores on the device select slots on the host"},
 }
 WAITS_WHEN_LOGGING = {
-    "distill/bilevel_distiller.py:BilevelDistiller._log": "how much of a label lies on some classes, by a mask of them",
+    "distill/bilevel_distiller.py:BilevelDistiller.terms_to_log": "how much of a label lies on the classes of a mask",
     "methods/replay_method.py:ReplayMethod.training_step": "the loss, for the progress bar",
     "methods/divergence_guard.py:_first_on_any_rank": "whether all losses since the last look are finite",
     "lightning": "all else that is logged, for the loggers",

@@ -13,7 +13,8 @@ def make(size: int, **fields: object) -> Samples:
 
 
 def test_indexing_selects_every_field_and_drops_the_global_size() -> None:
-    samples = make(5, logits=torch.rand(5, 3), tasks=torch.arange(5), slots=torch.arange(5), global_size=5)
+    of_each = {"logits": torch.rand(5, 3), "tasks": torch.arange(5), "slots": torch.arange(5), "raw": torch.rand(5, 2)}
+    samples = make(5, **of_each, global_size=5)
     index = torch.tensor([3, 0])
 
     chosen = samples[index]
@@ -23,6 +24,7 @@ def test_indexing_selects_every_field_and_drops_the_global_size() -> None:
     assert chosen.logits is not None
     assert torch.equal(chosen.logits, samples.logits[index])  # type: ignore[index]
     assert (chosen.tasks.tolist(), chosen.slots.tolist()) == ([3, 0], [3, 0])  # type: ignore[union-attr]
+    assert torch.equal(chosen.raw, of_each["raw"][index])  # type: ignore[arg-type]
     assert chosen.total == 2
 
 

@@ -107,7 +107,7 @@ def _prepare(methods: Sequence[type[ReplayMethod]], workload: Workload, section:
     prepared = {}
     for method in chosen:
         prepared[method.__name__] = PreparedMethod(method, workload)
-        if method.rehearses_labels:
+        if method.takes_distiller():
             prepared[f"{method.__name__} + DDN"] = PreparedMethod(method, workload, DataDistillNet())
         done()
     return prepared

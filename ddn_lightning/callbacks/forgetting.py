@@ -106,7 +106,9 @@ class Forgetting(TaskCallback):
         self.predictions = PredictionTable(pl_module.num_classes).to(pl_module.device)
         self._calibrated = {}
         self._evaluation.close()  # in case the last evaluation was interrupted
-        if trainer.state.fn != "fit":
+        if trainer.state.fn == "fit":
+            pl_module.before_evaluation()
+        else:
             self._note_obstacle(pl_module)
         if self.statistics == "memory" and pl_module.running_buffers is None:
             self._evaluation.enter_context(pl_module.calibrated(self.calibrated_buffers(pl_module)))

@@ -1,5 +1,6 @@
 """Distillers: sources of soft labels for replayed samples."""
 
+from ddn_lightning.distill.bias_adaptor import BiasAdaptor
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.data_distill_net import DataDistillNet
 from ddn_lightning.distill.fixed_labels import LabelSmoothing, RandomLabels
@@ -8,6 +9,7 @@ from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learned_labels import LearnedLabels
 
 __all__ = [
+    "BiasAdaptor",
     "BilevelDistiller",
     "DataDistillNet",
     "FrozenNetwork",

@@ -113,12 +113,17 @@ class BilevelDistiller(LabelDistiller):
 
     def update(self, method: Learner, current: Samples) -> None:
         """Take one step of Adam on the outer loss after a virtual step."""
-        if self.alpha == 0 or method.current_lr == 0 or method.trainer.global_step % self.update_every:
+        if not self.is_due(method) or (inner := self.inner_batch(method)) is None:
             return
-        inner = self.inner_batch(method)
-        if inner is None:
-            return
-        outer = self.outer_batch(method, current)
+        self.learn(method, inner, self.outer_batch(method, current))
+
+    def is_due(self, method: Learner) -> bool:
+        """Whether to update in this step."""
+        is_turn = method.trainer.global_step % self.update_every == 0
+        return is_turn and self.alpha != 0 and method.current_lr != 0
+
+    def learn(self, method: Learner, inner: Samples, outer: list[Samples]) -> None:
+        """Take one step of Adam on the outer loss after a virtual step."""
         with torch.autocast(method.device.type, enabled=False):  # tangents in half precision are mostly noise
             value = self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
         self._note_loss(method, value, "the hypergradient")
@@ -172,11 +177,20 @@ class BilevelDistiller(LabelDistiller):
         if taken is None:  # this mode takes no virtual step; log where it would lead
             loss = partial(self.learned_inner_loss, inner, learn=False)
             taken = hypergradient.virtual_step(network, inner, loss, outer, method.current_lr)
-        labels = self.labels_to_learn(inner, look_ahead.logits.softmax(dim=1))
-        is_new = method.is_seen_class & ~self.is_old_class
         terms = {
             "inner_loss": self.learned_inner_loss(inner, look_ahead.logits, learn=False),
             "outer_loss_before": network.loss(network.parameters, outer),
+            **self.terms_to_log(method, inner, look_ahead),
+        }
+        values = dict(zip(terms, sum_across_ranks(list(terms.values())), strict=True))
+        values |= {"outer_loss_after": taken.outer_loss, "gradient_cosine": taken.cosine}
+        method.log_dict({f"distill/{name}": value for name, value in values.items()})
+
+    def terms_to_log(self, method: Learner, inner: Samples, look_ahead: LookAhead) -> dict[str, Tensor]:
+        """This rank's parts of what to log about the labels."""
+        labels = self.labels_to_learn(inner, look_ahead.logits.softmax(dim=1))
+        is_new = method.is_seen_class & ~self.is_old_class
+        return {
             "gain_over_uniform": self._gain_over_uniform(inner, look_ahead, method.current_lr),
             "label_entropy": inner.mean(torch.special.entr(labels).sum(dim=1)),
             "label_mass/true": inner.mean(labels.gather(1, inner.labels[:, None])),
@@ -184,9 +198,6 @@ class BilevelDistiller(LabelDistiller):
             "label_mass/new_classes": inner.mean(labels[:, is_new]),
             "label_mass/unseen_classes": inner.mean(labels[:, ~method.is_seen_class]),
         }
-        values = dict(zip(terms, sum_across_ranks(list(terms.values())), strict=True))
-        values |= {"outer_loss_after": taken.outer_loss, "gradient_cosine": taken.cosine}
-        method.log_dict({f"distill/{name}": value for name, value in values.items()})
 
     @torch.enable_grad()
     def _gain_over_uniform(self, inner: Samples, look_ahead: LookAhead, lr: float) -> Tensor:

@@ -133,11 +133,11 @@ def _grow_net(net: nn.Sequential, known: int, num_classes: int, name: str) -> No
     first.in_features, last.out_features = num_classes, num_classes
 
 
-def multilayer_perceptron(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
-    """Two hidden layers, with Xavier-normal weights from their own generator."""
+def multilayer_perceptron(input_dim: int, hidden_dim: int, output_dim: int, hidden_layers: int = 2) -> nn.Sequential:
+    """Hidden layers of one size, with Xavier-normal weights from their own generator."""
     generator = generator_for(torch.initial_seed(), "initial weights of G")
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise((input_dim, hidden_dim, hidden_dim, output_dim)):
+    for inputs, outputs in pairwise((input_dim, *hidden_layers * (hidden_dim,), output_dim)):
         linear: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
         nn.init.xavier_normal_(linear.weight, generator=generator)
         nn.init.zeros_(linear.bias)

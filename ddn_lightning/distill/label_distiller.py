@@ -109,6 +109,10 @@ class LabelDistiller(Constructed, nn.Module, ABC):
     def reset_slots(self, slots: Tensor) -> None:
         """Hook after these slots of the memory have received new samples."""
 
+    def adapted(self, logits: Tensor, method: Learner) -> Tensor:
+        """The logits from which the method computes its loss: by default the network's."""
+        return logits
+
     def add_to(self, loss: ReplayLoss, method: Learner, current: Samples) -> ReplayLoss:
         """The method's loss with the soft-label term, where it applies (Eq. 7).
 

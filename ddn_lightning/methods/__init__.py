@@ -14,15 +14,19 @@ from ddn_lightning.methods.gdumb import GDumb
 from ddn_lightning.methods.gss import GSS
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
+from ddn_lightning.methods.lode import LODE
 from ddn_lightning.methods.lodm import LoDM
 from ddn_lightning.methods.lucir import LUCIR
 from ddn_lightning.methods.mir import MIR
+from ddn_lightning.methods.mkd import MKD
 from ddn_lightning.methods.mnemonics import Mnemonics
+from ddn_lightning.methods.pcr import PCR
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.portable_learner import load
 from ddn_lightning.methods.prediction import Predictions
 from ddn_lightning.methods.rar import RAR
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.methods.scr import SCR
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 
 __all__ = [
@@ -32,9 +36,13 @@ __all__ = [
     "ER",
     "ERACE",
     "GSS",
+    "LODE",
     "LUCIR",
     "MIR",
+    "MKD",
+    "PCR",
     "RAR",
+    "SCR",
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",

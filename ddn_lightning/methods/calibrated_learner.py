@@ -22,10 +22,11 @@ from ddn_lightning.batch_statistics import (
 )
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.checkpoint.weights import check_buffers
-from ddn_lightning.distributed import take_from_first_rank
+from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.methods.loading import CHECKPOINT_KEY
 from ddn_lightning.methods.task_learner import TaskLearner
+from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
 CALIBRATED, RUNNING = "calibrated_statistics", "running_statistics"
@@ -116,6 +117,17 @@ class CalibratedLearner(TaskLearner, ABC):
     def calibration_slots(self) -> Tensor:
         """Slots of the stored samples to calibrate on, on the host: by default all."""
         return torch.empty(0, dtype=torch.long) if self.stored_samples is None else self.stored_samples.slots
+
+    def features_of(self, samples: Samples) -> Tensor:
+        """Features of samples in evaluation mode, not augmented."""
+        return self.outputs_of(self.backbone, samples)
+
+    def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
+        """Outputs of a module for samples in evaluation mode, not augmented; computed in shares and gathered."""
+        parts = torch.split(local_share(samples.images), self.sequence.eval_batch_size)
+        with evaluating(module):
+            outputs = [module(self.normalised(part)) for part in parts]
+        return gather_shares(torch.cat(outputs), len(samples))
 
     @contextmanager
     def calibrated(self, buffers: Buffers) -> Iterator[None]:

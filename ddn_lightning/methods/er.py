@@ -71,7 +71,7 @@ class ER(ReplayMethod):
 
     def _concatenated_loss(self, current: Samples, replayed: Samples) -> ReplayLoss:
         both = concatenate([current, replayed])
-        logits = self(both.images)
+        logits = self.adapted(self(both.images))
         new, old = logits[: len(current)], logits[len(current) :]
         losses = functional.cross_entropy(new, current.labels, reduction="none")
         rehearsal = self.replay_weight * both.mean(self.replay_losses(old, replayed))

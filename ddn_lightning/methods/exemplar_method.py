@@ -5,13 +5,12 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet, herding
@@ -126,17 +125,6 @@ class ExemplarMethod(ReplayMethod):
         with evaluating(self.old_network):
             logits: Tensor = self.old_network(images)
         return logits
-
-    def features_of(self, samples: Samples) -> Tensor:
-        """Features of samples in evaluation mode, not augmented."""
-        return self.outputs_of(self.backbone, samples)
-
-    def outputs_of(self, module: nn.Module, samples: Samples) -> Tensor:
-        """Outputs of a module for samples in evaluation mode, not augmented; computed in shares and gathered."""
-        parts = torch.split(local_share(samples.images), self.sequence.eval_batch_size)
-        with evaluating(module):
-            outputs = [module(self.normalised(part)) for part in parts]
-        return gather_shares(torch.cat(outputs), len(samples))
 
     @property
     def is_distilling(self) -> bool:

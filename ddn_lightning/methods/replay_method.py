@@ -123,15 +123,21 @@ class ReplayMethod(OptimizedLearner, ABC):
             distiller.is_taken = True
         self.memory.is_taken = True
 
+    @classmethod
+    def takes_distiller(cls) -> bool:
+        """Whether there are labels of replayed samples to soften."""
+        return bool(cls.memory_draws) and cls.rehearses_labels
+
     def _check_use_of(self, distiller: LabelDistiller | None, memory: Memory | None, old_memory_weight: float) -> None:
-        """Refuse what the method would not use."""
-        given = f"old_memory_weight = {old_memory_weight}" if old_memory_weight else ""
-        given = given if distiller is None else "a distiller"
-        if not self.memory_draws and (given or memory is not None):
-            given = "a memory" if memory is not None and distiller is None else given
-            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not replay memory")
-        if not self.rehearses_labels and given:
-            raise ConfigurationError(f"{type(self).__name__} cannot take {given}: it does not rehearse labels")
+        """Refuse what the method has no use for."""
+        useless = {
+            "a distiller": distiller is not None and not self.takes_distiller(),
+            "a memory": memory is not None and not self.memory_draws,
+            f"old_memory_weight = {old_memory_weight}": bool(old_memory_weight) and not self.takes_distiller(),
+        }
+        reason = "it does not rehearse labels" if self.memory_draws else "it does not replay memory"
+        if given := [name for name, is_useless in useless.items() if is_useless]:
+            raise ConfigurationError(f"{type(self).__name__} cannot take {given[0]}: {reason}")
 
     def _size_of_memory(self, buffer_size: int) -> int:
         """The size that the memory was given, if any, which is then recorded as the method's."""
@@ -210,16 +216,30 @@ class ReplayMethod(OptimizedLearner, ABC):
             self.distiller.update(self, current)
         return value, loss
 
+    def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
+        """As in the base class, adapted by the distiller if it does so."""
+        return self.adapted(super().logits_of(samples, is_extra))
+
+    def adapted(self, logits: Tensor) -> Tensor:
+        """Logits of the network as the loss takes them; :meth:`logits_of` does this already."""
+        return logits if self.distiller is None else self.distiller.adapted(logits, self)
+
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
-        """The samples with augmented and normalised images; features stay as they are."""
+        """The samples with augmented and normalised images, and the raw ones beside; features stay as they are."""
         if is_features(samples.images):
-            return replace(samples, images=self.normalised(samples.images))
+            return replace(samples, images=self.normalised(samples.images), raw=samples.images)
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
-        raw, number = samples.images, samples.total
-        raw = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
-        images = self.transform(raw, generator, number)
-        return replace(samples, images=images.to(self.dtype))
+        raw = samples.images
+        if self.rand_augment is not None:
+            raw = self.rand_augment(raw, generator, samples.total)
+        images = self.transform(raw, generator, samples.total)
+        return replace(samples, images=images.to(self.dtype), raw=samples.images)
+
+    def plain_view(self, samples: Samples) -> Samples:
+        """Augmented samples without their augmentation, for losses on a second view."""
+        assert samples.raw is not None
+        return replace(samples, images=self.normalised(samples.raw))
 
     def retrieve(self, current: Samples) -> list[Samples]:
         """The replayed samples of a step: ``memory_draws`` draws, none of them empty.

@@ -193,7 +193,7 @@ def _alpha_beta() -> list[Target]:
 def _digits() -> list[Target]:
     """Every method on Split Digits, which is not in the paper: minutes on a CPU, without a download."""
     bounds = [Cell("offline", "digits", 0, method) for method in BOUNDS]
-    hosts = [Cell("offline", "digits", 100, *pair) for pair in product(HOSTS, ("none", "ddn"))]
+    hosts = [Cell("offline", "digits", 100, *pair) for pair in product(HOSTS, ("none", "ddn", "cba"))]
     others = [Cell("offline", "digits", 100, method) for method in OTHERS]
     ablations = [Cell("offline", "digits", 100, "er", plugin) for plugin in ABLATIONS]
     return [Target(cell) for cell in (*bounds, *hosts, *others, *ablations)]

@@ -29,7 +29,7 @@ from ddn_lightning import (
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
 
-HOSTS = [method for method in METHODS if method.rehearses_labels and method.__module__ != "every_method"]
+HOSTS = [method for method in METHODS if method.takes_distiller() and method.__module__ != "every_method"]
 
 
 def built(num_classes: int = 6, **arguments: Any) -> DataDistillNet:

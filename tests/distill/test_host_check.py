@@ -55,7 +55,7 @@ class UntrainedError(Exception):
     """Stops before training."""
 
 
-@pytest.mark.parametrize("host", [method for method in METHODS if method.rehearses_labels])
+@pytest.mark.parametrize("host", [method for method in METHODS if method.takes_distiller()])
 def test_the_check_computes_the_loss_of_every_method(make_trainer: MakeTrainer, host: type[ReplayMethod]) -> None:
     """If the loss raised, the check would accept any method."""
 

@@ -73,7 +73,7 @@ COMBINATIONS += [
     )
     for method in METHODS
     for distiller in DISTILLERS
-    if method in vars(ddn_lightning).values() and method.rehearses_labels
+    if method in vars(ddn_lightning).values() and method.takes_distiller()
     if distiller is DataDistillNet or method is ddn_lightning.ER
 ]
 

@@ -15,7 +15,7 @@ from test_resume import assert_equal, logging_to, outcome, sequence
 from tiny import DropoutNet, Fit, MakeTrainer, TinySequence, small_net
 from torch import Tensor, nn
 
-from ddn_lightning import CLSER, ER, ConfigurationError, Finetune, Forgetting, ICaRL, ReplayMethod
+from ddn_lightning import CLSER, ER, SCR, ConfigurationError, Finetune, Forgetting, ICaRL, ReplayMethod
 
 SHIPPED = [method for method in METHODS if method.__module__ != "every_method"]
 KEEPING = [method for method in SHIPPED if method not in (Finetune,) and not issubclass(method, Finetune)]
@@ -78,14 +78,15 @@ def test_the_network_that_is_evaluated_is_calibrated(fit: Fit) -> None:
     assert method.running_buffers.keys() == {f"averages.stable.{LAYER}", f"averages.stable.{LAYER[:-4]}var"}
 
 
-def test_class_means_are_those_of_the_calibrated_features(fit: Fit) -> None:
-    method = fit(lambda: build(ICaRL), callbacks=[Forgetting(statistics="memory")])
-    assert isinstance(method, ICaRL)
+@pytest.mark.parametrize("nearest_mean", [ICaRL, SCR])
+def test_class_means_are_those_of_the_calibrated_features(fit: Fit, nearest_mean: type[ICaRL | SCR]) -> None:
+    method = fit(lambda: build(nearest_mean), callbacks=[Forgetting(statistics="memory")])
+    assert isinstance(method, nearest_mean)
     means = method.class_means.clone()
-    assert_equal(method._means_of_exemplars(), means)
+    assert_equal(method._means_of_stored(), means)
     with method.uncalibrated():
         assert not torch.equal(method.class_means, means)
-        assert_equal(method._means_of_exemplars(), method.class_means)
+        assert_equal(method._means_of_stored(), method.class_means)
 
 
 def test_a_checkpoint_resumes_with_running_statistics_and_is_loaded_with_calibrated_ones(

@@ -24,7 +24,7 @@ from ddn_lightning import (
     cross_entropy,
 )
 
-HOSTS = [method for method in METHODS if method.rehearses_labels and method.__module__.startswith("ddn_lightning.")]
+HOSTS = [method for method in METHODS if method.takes_distiller() and method.__module__.startswith("ddn_lightning.")]
 
 
 @pytest.mark.parametrize("host", HOSTS)

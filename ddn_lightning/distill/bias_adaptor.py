@@ -1,0 +1,117 @@
+"""The continual bias adaptor: a small network that corrects the logits in training and is left out for predictions."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
+from ddn_lightning.distill.data_distill_net import multilayer_perceptron
+from ddn_lightning.distill.hypergradient import LookAhead
+from ddn_lightning.distill.label_distiller import DRAWS
+from ddn_lightning.errors import check_positive
+from ddn_lightning.learner import Facts, Learner
+from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.samples import Samples, concatenate, cross_entropy
+
+
+class BiasAdaptor(BilevelDistiller):
+    r"""CBA (Wang et al., ICCV 2023, https://arxiv.org/abs/2308.06925), for any replay method.
+
+    The method's loss takes, instead of the network's logits z,
+
+    .. math:: \tilde z = z + \alpha\, g(\mathrm{softmax}(z)),
+
+    so that the adaptor g can absorb the bias towards new classes; predictions are made without it. Before a step, g is
+    updated by a look-ahead as in DDN: a virtual step of the classifier on the adapted loss of the incoming batch and of
+    memory must lower the loss, *not* adapted, of another draw from memory. Where DDN learns the labels of a term that
+    it adds, CBA learns a correction of the terms that there are. The method's loss has no gradient through g.
+
+    It needs task boundaries only to begin with the second task, and stores g. With ``lookahead="head"`` it adds forward
+    passes on three batches: a step of ER with it costs 1.5 of ER's. Readings: the virtual step has its own draw from
+    memory, forwarded with the incoming batch, and minimises the cross-entropy whatever the method's loss; all terms of
+    that loss see adapted logits, where the authors leave out CLS-ER's distance to its averages. :meth:`soft_labels`,
+    the adapted predictions, are only for figures. The authors also apply the untrained g, which is near zero, in the
+    first task.
+
+    Args:
+        lr: Learning rate of Adam. Published: 0.001 for CIFAR-10, 0.01 for CIFAR-100 and Tiny-ImageNet.
+        hidden_dim: Size of g's hidden layer. Published: 256.
+        lookahead: As in :class:`BilevelDistiller`; by default a virtual step of the last layer, as the authors take.
+        update_every: Classifier steps per update.
+        alpha: Weight of the correction. 0 is exactly the method alone.
+        apply_from_task: First task, counted from 1, in which g is learned and applied.
+    """
+
+    facts = Facts("cba", "CBA", "[Wang et al. 2023](https://arxiv.org/abs/2308.06925)")
+
+    adaptor: nn.Sequential
+
+    def __init__(
+        self,
+        lr: float = 1e-3,
+        hidden_dim: int = 256,
+        lookahead: Literal["exact", "head", "matching", "step"] = "head",
+        update_every: int = 1,
+        alpha: float = 1.0,
+        apply_from_task: int = 2,
+    ) -> None:
+        super().__init__(lr, lookahead, update_every, alpha=alpha, apply_from_task=apply_from_task)
+        check_positive(hidden_dim=hidden_dim)
+        self.hidden_dim = hidden_dim
+
+    def build(self, num_classes: int, buffer_size: int) -> None:
+        """Create g."""
+        super().build(num_classes, buffer_size)
+        self.adaptor = multilayer_perceptron(num_classes, self.hidden_dim, num_classes, hidden_layers=1)
+
+    def configure_optimizer(self) -> torch.optim.Optimizer:
+        """Adam on g."""
+        return torch.optim.Adam(self.adaptor.parameters(), self.lr)
+
+    def adapted(self, logits: Tensor, method: Learner) -> Tensor:
+        """The corrected logits."""
+        if self.alpha == 0 or method.tasks_seen < self.apply_from_task:
+            return logits
+        with torch.no_grad():
+            correction = self.correction(logits.softmax(dim=1))
+        return logits + correction
+
+    def correction(self, probabilities: Tensor) -> Tensor:
+        """What is added to the logits (batch, num_classes)."""
+        correction: Tensor = self.alpha * self.adaptor(probabilities)
+        return correction
+
+    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """The adapted predictions."""
+        return (probabilities.log() + self.correction(probabilities)).softmax(dim=1)
+
+    def add_to(self, loss: ReplayLoss, method: Learner, current: Samples) -> ReplayLoss:
+        """The loss as it is: the method has computed it from adapted logits."""
+        return loss
+
+    def before_step(self, method: Learner, current: Samples) -> None:
+        """Update g on the incoming batch and two draws from memory."""
+        if not self.is_due(method) or method.tasks_seen < self.apply_from_task:
+            return
+        inner, outer = (method.draw_memory(generator=method.streams[DRAWS]) for _ in range(2))
+        if inner is not None and outer is not None:
+            self.learn(method, concatenate([current, inner]), [outer])
+
+    def update(self, method: Learner, current: Samples) -> None:
+        """Do nothing: :meth:`before_step` has updated g."""
+
+    def learned_inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
+        """The loss of the virtual step: adapted cross-entropy, twice its mean as there are two batches."""
+        with torch.set_grad_enabled(learn):
+            correction = self.correction(logits.detach().softmax(dim=1))
+        return 2 * cross_entropy(logits + correction, inner)
+
+    def terms_to_log(self, method: Learner, inner: Samples, look_ahead: LookAhead) -> dict[str, Tensor]:
+        """The mean correction of old and of new classes: their difference is the bias that g absorbs."""
+        correction = self.correction(look_ahead.logits.softmax(dim=1))
+        groups = {"old_classes": self.is_old_class, "new_classes": method.is_seen_class & ~self.is_old_class}
+        return {
+            f"correction/{name}": inner.mean((correction * of).sum(dim=1)) / of.sum().clamp_min(1)
+            for name, of in groups.items()
+        }
