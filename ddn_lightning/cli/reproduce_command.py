@@ -20,10 +20,11 @@ from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, 
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.plan import SELECTORS, TABLES, Options, Run, plan, select, table
-from ddn_lightning.reproduce.presets import read_presets
+from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
 from ddn_lightning.runs.results import RunResult, read_divergence, read_result
+from ddn_lightning.shipped_configs import FOLDER, shipped_folder
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
 SOME_FAILED = 1  # exit code
@@ -40,7 +41,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     settings = _parser().parse_args(own)
     targets = select(table(settings.table), {name: settings[name] or () for name in SELECTORS})
     options = Options(
-        configs=Path(settings.configs),
+        configs=_default_configs() if settings.configs is None else Path(settings.configs),
         runs=Path(settings.runs),
         preset=settings.preset,
         data=None if settings.data is None else Path(settings.data),
@@ -87,7 +88,12 @@ def _parser() -> CommandParser:
         parser.add_argument(f"--{name}", type=kind, nargs="+", help=text)
     parser.add_argument("--preset", type=str, default="paper", help="Rows of configs/tuned.csv: paper or tuned.")
     parser.add_argument("--width", type=int | None, default=None, help="Width of the backbone; the paper's is 64.")
-    parser.add_argument("--configs", type=str, default="configs", help="Folder with the configuration files.")
+    parser.add_argument(
+        "--configs",
+        type=str | None,
+        default=None,
+        help="Folder with the configuration files. Default: configs/ if it has a tuned.csv, else those of the package.",
+    )
     parser.add_argument("--runs", type=str, default="runs", help="Parent folder of all run folders.")
     parser.add_argument("--data", type=str | None, default=None, help="Folder with the datasets, instead of data/.")
     parser.add_argument("--jobs", type=int | None, default=None, help="Parallel runs. Default: one per GPU, or one.")
@@ -97,6 +103,10 @@ def _parser() -> CommandParser:
     parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Format of the result.")
     parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
     return parser
+
+
+def _default_configs() -> Path:
+    return Path(FOLDER) if (Path(FOLDER) / FILE_NAME).is_file() else shipped_folder()
 
 
 def _check_places(runs: Path, output: str | None) -> None:
