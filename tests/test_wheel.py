@@ -57,7 +57,7 @@ class Installed:
         self.environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         pip = ["-m", "pip", "--python", self.python, "install", "--no-deps", "--no-index", "--quiet", str(wheel)]
         subprocess.run([sys.executable, *pip], check=True)
-        (site,) = (folder / "venv").glob("lib*/python*/site-packages")
+        (site,) = (folder / "venv").glob("lib/python*/site-packages")
         borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (site / "borrowed.pth").write_text("\n".join(borrowed))  # their own .pth files, such as ours, are not read
 
