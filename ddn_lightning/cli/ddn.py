@@ -18,10 +18,11 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ddn_lightning.callbacks.stop_signals import Interrupted
 from ddn_lightning.cli.commands import COMMANDS, check_command, overview
+from ddn_lightning.cli.completion import words_before_cursor
 from ddn_lightning.cli.evaluate_command import evaluate
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.lost_process import loss_of_a_process
-from ddn_lightning.cli.parser import DDNParser
+from ddn_lightning.cli.parser import COMPLETION, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
 from ddn_lightning.methods.loading import find_checkpoint
@@ -54,6 +55,8 @@ def main(args: list[str] | None = None) -> int:
     if CURRENT_FOLDER not in sys.path:
         sys.path.append(CURRENT_FOLDER)  # for the user's own modules, as with python -m; last, to hide no package
     arguments = sys.argv[1:] if args is None else args
+    if COMPLETION in os.environ:
+        arguments = args = words_before_cursor()
     try:
         return _run(arguments, args)
     except (ValueError, MisconfigurationException) as error:

@@ -27,6 +27,7 @@ from ddn_lightning.errors import ConfigurationError, did_you_mean
 from ddn_lightning.runs.config import check_extent, read_settings
 from ddn_lightning.shipped_configs import STANDARD_INPUT, find_config, shipped_names
 
+COMPLETION = "_ARGCOMPLETE"  # variable of argcomplete: how many words of the shell's line name the program
 PARSER_MODE = "limited_yaml"  # the name of our loader in jsonargparse
 CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and base class of its choices
     "model": (methods, methods.ReplayMethod),
@@ -91,6 +92,13 @@ class DDNParser(LightningArgumentParser):
                 "help": "Path to a configuration file, or a name that 'ddn configs' lists.",
             }
         return super().add_argument(*args, **kwargs)
+
+    def parse_args(self, args: Any = None, *rest: Any, **kwargs: Any) -> Any:
+        """Parse; a line to complete is left to the parser of its command, as argcomplete cannot nest parsers."""
+        commands = getattr(self, "_subcommands_action", None)
+        if COMPLETION in os.environ and commands:
+            return commands.choices[args[0]].parse_args([])
+        return super().parse_args(args, *rest, **kwargs)
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
         """Check and parse a configuration file."""
