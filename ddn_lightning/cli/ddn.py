@@ -31,7 +31,8 @@ from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 EXPECTED_WARNINGS = (
     ".*isinstance.treespec, LeafSpec",  # Lightning 2.6.6 on torch 2.15
-    "`torch.jit.script` is deprecated",  # torch 2.15's own forward-mode derivatives
+    "`torch.jit.script` is deprecated",  # torch's own forward-mode derivatives, 2.10 to 2.15
+    "The given buffer is not writable",  # torch.export.load of torch 2.10
     "LightningCLI's args parameter is intended to run from within Python",  # tests and notebooks do that
     "The dirpath has changed",  # a run may be resumed or evaluated under another name
     "Found .* in eval mode at the start of training",  # a frozen backbone stays so
