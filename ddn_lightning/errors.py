@@ -1,8 +1,9 @@
 """Errors that the user can act on, and checks of numeric arguments."""
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 LARGEST = 1e30  # largest value of an option; single precision ends at 3e38
 
@@ -78,6 +79,22 @@ def check_choice(choices: Sequence[str], **values: str) -> None:
     for name, value in values.items():
         if value not in choices:
             raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the most similar known one, or nothing.
+
+    >>> did_you_mean("bufer_size", ["lr", "buffer_size"])
+    ' (did you mean buffer_size?)'
+    >>> did_you_mean("online", ["setting/online", "recipe/online"])
+    ' (did you mean setting/online or recipe/online?)'
+    """
+    spellings: dict[str, list[str]] = {}
+    for one in known:
+        for spelling in {one.lower(), one.lower().rpartition("/")[2]}:
+            spellings.setdefault(spelling, []).append(one)
+    similar = difflib.get_close_matches(name.lower(), spellings, n=1)
+    return f" (did you mean {' or '.join(spellings[similar[0]])}?)" if similar else ""
 
 
 def check_finite(**values: float) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``ddn fit``, ``validate``, ``test``, ``report``, ``compare``, ``reproduce`` and ``bench``."""
+"""The command line, ``ddn``: its commands are in ``commands.py``."""
 
 from ddn_lightning.cli.ddn import main
 

@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 import warnings
+from importlib.metadata import version
 from itertools import takewhile
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -16,18 +17,13 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ddn_lightning.callbacks.stop_signals import Interrupted
-from ddn_lightning.cli.bench_command import bench
-from ddn_lightning.cli.compare_command import compare
+from ddn_lightning.cli.commands import COMMANDS, check_command, overview
+from ddn_lightning.cli.completion import words_before_cursor
 from ddn_lightning.cli.evaluate_command import evaluate
-from ddn_lightning.cli.export_command import export
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.grow import grown_arguments, is_growing
 from ddn_lightning.cli.lost_process import loss_of_a_process
-from ddn_lightning.cli.parser import DDNParser
-from ddn_lightning.cli.predict_command import predict
-from ddn_lightning.cli.report_command import report
-from ddn_lightning.cli.reproduce_command import reproduce
-from ddn_lightning.cli.tune_command import tune
+from ddn_lightning.cli.parser import COMPLETION, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
 from ddn_lightning.methods.loading import find_checkpoint
@@ -36,20 +32,12 @@ from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 EXPECTED_WARNINGS = (
     ".*isinstance.treespec, LeafSpec",  # Lightning 2.6.6 on torch 2.15
-    "`torch.jit.script` is deprecated",  # torch 2.15's own forward-mode derivatives
+    "`torch.jit.script` is deprecated",  # torch's own forward-mode derivatives, 2.10 to 2.15
+    "The given buffer is not writable",  # torch.export.load of torch 2.10
     "LightningCLI's args parameter is intended to run from within Python",  # tests and notebooks do that
     "The dirpath has changed",  # a run may be resumed or evaluated under another name
     "Found .* in eval mode at the start of training",  # a frozen backbone stays so
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # an evaluation has no RunRecord
-)
-EPILOG = (
-    "'ddn predict --help': classes of images by a trained method; "
-    "'ddn test RUN FOLDER --help': accuracy of a run on other images, 'ddn test RUN': on its own; "
-    "'ddn export --help': a trained method as an ONNX or .pt2 file; "
-    "'ddn report --help': an HTML page of runs; 'ddn compare --help': differences between runs, paired by seed; "
-    "'ddn reproduce --help': all runs of a table of the DDN paper; "
-    "'ddn tune --help': hyper-parameters, searched on validation images; "
-    "'ddn bench --help': the cost of a step on this machine"
 )
 DIVERGED = 3  # exit code
 CURRENT_FOLDER = ""  # in sys.path
@@ -69,6 +57,8 @@ def main(args: list[str] | None = None) -> int:
     if CURRENT_FOLDER not in sys.path:
         sys.path.append(CURRENT_FOLDER)  # for the user's own modules, as with python -m; last, to hide no package
     arguments = sys.argv[1:] if args is None else args
+    if COMPLETION in os.environ:
+        arguments = args = words_before_cursor()
     try:
         return _run(arguments, args)
     except (ValueError, MisconfigurationException) as error:
@@ -100,11 +90,16 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], args: list[str] | None) -> int:
-    commands = {"predict": predict, "export": export, "report": report, "compare": compare}
-    commands |= {"reproduce": reproduce, "tune": tune, "bench": bench}
     try:
-        if arguments and arguments[0] in commands:
-            return commands[arguments[0]](arguments[1:])
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(overview(), end="")
+            return 0 if arguments else 2
+        if arguments[0] == "--version":
+            print(f"ddn_lightning {version('ddn-lightning')}")
+            return 0
+        check_command(arguments[0])
+        if arguments[0] in COMMANDS:
+            return COMMANDS[arguments[0]][0](arguments[1:])
         if arguments[:1] == ["test"] and (words := list(takewhile(lambda word: word[:1] != "-", arguments[1:]))):
             if len(words) > 1:
                 return evaluate(arguments[1:])
@@ -122,7 +117,6 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
             seed_everything_default=0,
             trainer_defaults={"max_epochs": -1},  # the data module sets the number
             parser_class=DDNParser,
-            parser_kwargs={"epilog": EPILOG},
             args=args,
         )
         return 0

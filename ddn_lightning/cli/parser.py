@@ -5,21 +5,30 @@ import locale
 import os
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
 import yaml
-from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
+from jsonargparse import (  # type: ignore[attr-defined]  # ActionConfigFile is not in its __all__
+    ActionConfigFile,
+    ArgumentParser,
+    Namespace,
+    get_loader,
+    set_loader,
+)
 from lightning.pytorch.cli import LightningArgumentParser
 
 from ddn_lightning import data, distill, memory, methods, networks
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.construction import full_signature
+from ddn_lightning.errors import ConfigurationError, did_you_mean
 from ddn_lightning.runs.config import check_extent, read_settings
+from ddn_lightning.shipped_configs import STANDARD_INPUT, find_config, shipped_names
 
+COMPLETION = "_ARGCOMPLETE"  # variable of argcomplete: how many words of the shell's line name the program
 PARSER_MODE = "limited_yaml"  # the name of our loader in jsonargparse
-STANDARD_INPUT = "-"
 CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and base class of its choices
     "model": (methods, methods.ReplayMethod),
     "data": (data, data.TaskSequence),
@@ -46,9 +55,23 @@ OF_MATCHING = ("steps", "steps_per_batch", "lr", "momentum", "width", "batch_siz
 REPLACED = {  # options of 0.1 -> of today
     name: f"model.memory.{name}" for name in ("rank", *(f"matching_{option}" for option in OF_MATCHING))
 }
-NOT_ACCEPTED = re.compile(r"Option '(\w+)' is not accepted")
+NOT_ACCEPTED = re.compile(r"(?:Problem with given class_path '([\w.]+)':\s+)?Option '(\w+)' is not accepted")
+UNKNOWN_OPTION = re.compile(r"(?:unrecognized arguments: |does not accept option ')(-*)([\w.]+)")
 KEY = re.compile(r'Parser key "(.+)":')
 NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
+
+
+class ConfigFile(ActionConfigFile):
+    """``--config``: a file, or the name of one that the package ships."""
+
+    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+        """Merge the file into the configuration."""
+        super().__call__(parser, cfg, find_config(values), option_string)  # type: ignore[no-untyped-call]
+
+    def completer(self, prefix: str, **kwargs: Any) -> list[str]:
+        """Files and names, for argcomplete."""
+        files: list[str] = super().completer(prefix, **kwargs)  # type: ignore[no-untyped-call]
+        return files + [name for name in shipped_names() if name.startswith(prefix)]
 
 
 class DDNParser(LightningArgumentParser):
@@ -60,6 +83,22 @@ class DDNParser(LightningArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         set_loader(PARSER_MODE, _load, exceptions=(yaml.YAMLError,))
         super().__init__(*args, **{**kwargs, "parser_mode": PARSER_MODE})
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> Any:
+        """Add an option; that of configuration files also takes names."""
+        if kwargs.get("action") is ActionConfigFile:
+            kwargs |= {
+                "action": ConfigFile,
+                "help": "Path to a configuration file, or a name that 'ddn configs' lists.",
+            }
+        return super().add_argument(*args, **kwargs)
+
+    def parse_args(self, args: Any = None, *rest: Any, **kwargs: Any) -> Any:
+        """Parse; a line to complete is left to the parser of its command, as argcomplete cannot nest parsers."""
+        commands = getattr(self, "_subcommands_action", None)
+        if COMPLETION in os.environ and commands:
+            return commands.choices[args[0]].parse_args([])
+        return super().parse_args(args, *rest, **kwargs)
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
         """Check and parse a configuration file."""
@@ -76,7 +115,7 @@ class DDNParser(LightningArgumentParser):
         """Exit with code 2."""
         if not self.exit_on_error:
             super().error(message, ex)
-        print(f"error: {readable(message)}", file=sys.stderr)
+        print(f"error: {readable(message)}{similar_option(message, self)}", file=sys.stderr)
         print("tip: 'ddn fit --help' lists all options, 'ddn fit --model.help ER' those of a method", file=sys.stderr)
         raise SystemExit(2)
 
@@ -103,7 +142,9 @@ class CommandParser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a :class:`ConfigurationError`."""
-        raise ConfigurationError(f"{readable(message)} (see '{self.prog} --help')") from ex
+        raise ConfigurationError(
+            f"{readable(message)}{similar_option(message, self)} (see '{self.prog} --help')"
+        ) from ex
 
 
 def readable(message: str) -> str:
@@ -114,16 +155,18 @@ def readable(message: str) -> str:
     >>> readable('Parser key "model":\n  Option \'rank\' is not accepted')
     "model: Option 'rank' is not accepted, use model.memory.rank"
     """
-    lines = [GOT_NAMESPACE.sub("", OF_FUNCTION.sub("", line.strip(" -"))) for line in message.splitlines()]
+    explained = NOT_ACCEPTED.sub(_replaced, message)
+    lines = [GOT_NAMESPACE.sub("", OF_FUNCTION.sub("", line.strip(" -"))) for line in explained.splitlines()]
     keys = [found[1] for line in lines if (found := KEY.fullmatch(line))]
-    rest = [
-        line for line in lines if line and not KEY.fullmatch(line) and not any(re.fullmatch(n, line) for n in NOISE)
-    ]
+    rest = list(  # once each: a list of objects and an object are refused alike
+        dict.fromkeys(
+            line for line in lines if line and not KEY.fullmatch(line) and not any(re.fullmatch(n, line) for n in NOISE)
+        )
+    )
     if not keys or not rest:
         return message
-    explained = [NOT_ACCEPTED.sub(_replaced, line) for line in rest]
-    is_class = keys[-1] in CHOICES or len(explained) == 1  # else a number or a tensor, which jsonargparse looks up
-    named = [NOT_A_CLASS.sub(r"got \1", line) for line in explained] if not is_class else explained
+    is_class = keys[-1] in CHOICES or len(rest) == 1  # else a number or a tensor, which jsonargparse looks up
+    named = [NOT_A_CLASS.sub(r"got \1", line) for line in rest] if not is_class else rest
     details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in named]
     sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
     return re.sub(
@@ -141,13 +184,39 @@ def class_names(option: str) -> list[str]:
     return sorted(one.__name__ for one in usable if not inspect.isabstract(one))
 
 
+def similar_option(message: str, parser: ArgumentParser) -> str:
+    """The option that a message about an unknown one probably means, to append to the message."""
+    found = UNKNOWN_OPTION.search(message)
+    if found is None:
+        return ""
+    dashes, given = found.groups()
+    commands = getattr(parser, "_subcommands_action", None)
+    parsers = [parser, *(commands.choices.values() if commands else ())]
+    known = {name.lstrip("-") for one in parsers for name in one._option_string_actions}
+    groups = {name.partition(".")[0] for name in known}
+    group, dot, rest = given.partition(".")
+    candidates = known if group in groups else {f"{one}{dot}{rest}" for one in groups}
+    return did_you_mean(f"{dashes}{given}", sorted(f"{dashes}{name}" for name in candidates))
+
+
 def _replaced(found: re.Match[str]) -> str:
-    """An option that is not accepted, with the one that replaced it."""
-    today = REPLACED.get(found[1])
-    return f"{found[0]}, use {today}" if today else found[0]
+    """An option that is not accepted, with the one that replaced it or a similar one."""
+    path, option = found.groups()
+    if today := REPLACED.get(option):
+        return f"{found[0]}, use {today}"
+    return f"{found[0]}{did_you_mean(option, _arguments_of(path) if path else ())}"
+
+
+def _arguments_of(path: str) -> list[str]:
+    """The names of a class's arguments; none if it cannot be imported."""
+    module, _, name = path.rpartition(".")
+    try:
+        return list(full_signature(getattr(import_module(module), name)).parameters)
+    except (ImportError, AttributeError, ValueError, TypeError):
+        return []
 
 
 def _not_a_class(value: str, option: str) -> str:
-    choices = ", ".join(class_names(option))
-    hint = f"; the choices are {choices}, or give the import path of your own" if choices else ""
-    return f"{value} is not a known class{hint}"
+    names = class_names(option)
+    hint = f"; the choices are {', '.join(names)}, or give the import path of your own" if names else ""
+    return f"{value} is not a known class{hint}{did_you_mean(value, names)}"

@@ -20,11 +20,12 @@ from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, 
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.plan import SELECTORS, TABLES, Options, Run, plan, select, table
-from ddn_lightning.reproduce.presets import check_covered, read_presets
+from ddn_lightning.reproduce.presets import FILE_NAME, check_covered, read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
 from ddn_lightning.runs.recorded_run import RecordedRun, read_run
 from ddn_lightning.runs.results import RESULTS_FILE, RunResult, read_divergence, read_result
+from ddn_lightning.shipped_configs import FOLDER, shipped_folder
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
 SOME_FAILED = 1  # exit code
@@ -42,7 +43,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     settings = _parser().parse_args(own)
     targets = select(table(settings.table), {name: settings[name] or () for name in SELECTORS})
     options = Options(
-        configs=Path(settings.configs),
+        configs=configs_of(settings),
         runs=Path(settings.runs),
         preset=settings.preset,
         data=None if settings.data is None else Path(settings.data),
@@ -102,12 +103,24 @@ def _parser() -> CommandParser:
 def add_run_options(parser: CommandParser) -> None:
     """Add the options of all runs and of their execution."""
     parser.add_argument("--width", type=int | None, default=None, help="Width of the backbone; the paper's is 64.")
-    parser.add_argument("--configs", type=str, default="configs", help="Folder with the configuration files.")
+    parser.add_argument(
+        "--configs",
+        type=str | None,
+        default=None,
+        help="Folder with the configuration files. Default: configs/ if it has a tuned.csv, else those of the package.",
+    )
     parser.add_argument("--runs", type=str, default="runs", help="Parent folder of all run folders.")
     parser.add_argument("--data", type=str | None, default=None, help="Folder with the datasets, instead of data/.")
     parser.add_argument("--jobs", type=int | None, default=None, help="Parallel runs. Default: one per GPU, or one.")
     parser.add_argument("--executor", type=Literal["processes", "ray"], default="processes", help="Executor of runs.")
     parser.add_argument("--address", type=str | None, default=None, help="Ray cluster. Default: start a local one.")
+
+
+def configs_of(settings: Namespace) -> Path:
+    """The folder with the configuration files."""
+    if settings.configs is not None:
+        return Path(settings.configs)
+    return Path(FOLDER) if (Path(FOLDER) / FILE_NAME).is_file() else shipped_folder()
 
 
 def _check_places(runs: Path, output: str | None) -> None:

@@ -16,7 +16,7 @@ from jsonargparse import Namespace
 
 from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.cli.parser import CHOICES, CommandParser
-from ddn_lightning.cli.reproduce_command import SOME_FAILED, add_run_options, executor_of, split_arguments
+from ddn_lightning.cli.reproduce_command import SOME_FAILED, add_run_options, configs_of, executor_of, split_arguments
 from ddn_lightning.errors import ConfigurationError, check_positive, check_share
 from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.tables import markdown_table
@@ -97,7 +97,7 @@ def _search(settings: Namespace, extra: Sequence[str]) -> Search:
     if min(settings.seeds) < FIRST_SEED:
         raise ConfigurationError(f"seeds must be {FIRST_SEED} or more, got {min(settings.seeds)}: others are reported")
     options = Options(
-        configs=Path(settings.configs),
+        configs=configs_of(settings),
         runs=Path(settings.runs),
         preset=settings.preset,
         data=None if settings.data is None else Path(settings.data),
@@ -119,7 +119,7 @@ def _search(settings: Namespace, extra: Sequence[str]) -> Search:
 
 def _cells(settings: Namespace) -> list[Cell]:
     """What to tune: each method with each plug-in, separated by spaces or commas."""
-    configs = Path(settings.configs)
+    configs = configs_of(settings)
     methods, plugins = (",".join(words).split(",") for words in (settings.methods, settings.plugins))
     wanted = {"method": methods, "plugin": plugins, "data": [settings.dataset], "setting": [settings.setting]}
     for axis, names in wanted.items():

@@ -13,6 +13,7 @@ from ddn_lightning.names import METHODS
 from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
 from ddn_lightning.runs.config import read_settings
+from ddn_lightning.shipped_configs import find_config
 
 PAPER_RUNS = {"online": 10, "offline": 3}  # DDN paper, section 6.1
 DATA_FOLDER = "data"  # of the configurations in this repository
@@ -126,7 +127,7 @@ def data_options(run: Run) -> list[str]:
     options: list[str] = []
     for option, value in pairwise(words):
         if option in ("-c", "--config"):
-            settings = _load(Path(value)).get("data", {})
+            settings = _load(Path(find_config(value))).get("data", {})
             if "class_path" in settings:
                 options += ["--data", settings["class_path"]]
             for name, setting in settings.get("init_args", {}).items():

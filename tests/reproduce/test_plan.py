@@ -15,7 +15,7 @@ from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import METHODS
 from ddn_lightning.report.paper import Cell, Target
-from ddn_lightning.reproduce.plan import TABLES, Options, Run, is_available, plan, select, table
+from ddn_lightning.reproduce.plan import TABLES, Options, Run, data_options, is_available, plan, select, table
 from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -304,3 +304,11 @@ def test_errors_are_named(arguments: tuple[str, ...], message: str, capsys: pyte
     assert message in errors
     assert "Traceback" not in errors
     assert errors.count("error: ") == 1
+
+
+def test_data_of_a_run_is_known_from_names_of_configurations_too() -> None:
+    run = Run(Cell("offline", "digits", 100, "er"), 1, ("-c", "data/cifar10", "--data.num_tasks=2"), Path("run"))
+    assert data_options(run) == [
+        *["--data", "SplitCIFAR10", "--data.root", '"data/cifar10"'],
+        *["--data.num_tasks", "2"],
+    ]
