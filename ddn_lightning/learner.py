@@ -73,6 +73,7 @@ class Learner(Constructed, LightningModule, ABC):
     memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
     stores_logits: ClassVar[bool]  # whether the memory stores logits with its samples
+    rehearses_labels: ClassVar[bool]  # in its loss, where a distiller can soften them
     needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
 
     backbone: Backbone
@@ -94,6 +95,11 @@ class Learner(Constructed, LightningModule, ABC):
     task_il_matrix: Tensor
     calibrated_accuracy_matrix: Tensor  # measured with calibrated statistics
     test_accuracy: dict[str, list[float | None]]  # of each task after the last one, by kind; empty until opened
+
+    @classmethod
+    def takes_distiller(cls) -> bool:
+        """Whether there are labels of replayed samples to soften."""
+        return bool(cls.memory_draws) and cls.rehearses_labels
 
     @property
     @abstractmethod

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -27,21 +26,18 @@ from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.stop_signals import Interrupted, passing_on
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 from ddn_lightning.cli.grow import copy_curves
-from ddn_lightning.cli.lost_process import mistake_in_a_process
 from ddn_lightning.cli.resume import default_name, last_checkpoint, read_checkpoint, run_name
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.cli.run_loggers import run_loggers
+from ddn_lightning.cli.user_mistake import user_mistake
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
-from ddn_lightning.lightning_internals import is_restoring, kill_processes_of
+from ddn_lightning.lightning_internals import kill_processes_of
 from ddn_lightning.methods.loading import find_checkpoint
-from ddn_lightning.methods.start_checks import TOO_FEW_VALUES, single_image
 from ddn_lightning.runs.files import check_writable, is_pipe
-from ddn_lightning.runs.recorded_run import CONFIG_FILE
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
 
 ALL_DEVICES = -1
 CHOSEN_ON_SEEDS = "Seeds by which these settings were chosen: 'ddn compare' warns where they are reported."
-NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError on a CPU
 RUN_FOLDER_VARIABLE = "DDN_RUN_FOLDER"  # passes the run folder to the processes of other devices
 
 
@@ -241,41 +237,13 @@ class DDNCommand(LightningCLI):
         except DivergenceError:
             raise
         except Exception as error:
-            mistake = self._user_error(error)
+            folder = None if self.folder is None else self.folder.path
+            has_begun = self.record is not None and self.record.has_begun
+            checkpoint = self.config[self.subcommand].ckpt_path
+            mistake = user_mistake(error, folder, has_begun, self.datamodule.batch_size, checkpoint)
             if mistake is None:
                 raise
             raise ConfigurationError(mistake) from error
-
-    def _user_error(self, error: Exception) -> str | None:
-        """The message of an error that the user can correct; ``None`` for any other error."""
-        if (mistake := mistake_in_a_process(error)) is not None:
-            return mistake
-        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-        has_begun = self.record is not None and self.record.has_begun
-        is_of_checkpoint = isinstance(error, ConfigurationError) and str(error).startswith("the checkpoint's ")
-        if is_restoring(error) or is_of_checkpoint:
-            return self._misfit(error)
-        if isinstance(error, ConfigurationError):
-            return None
-        is_lightnings = str(frames[-1].f_globals.get("__name__")).startswith("lightning.")
-        if isinstance(error, ValueError | TypeError) and not has_begun and is_lightnings:
-            return str(error)
-        if isinstance(error, OSError) and has_begun and self.folder and not (self.folder.path / CONFIG_FILE).exists():
-            return f"{self.folder.path} was deleted while this run was training in it"
-        if TOO_FEW_VALUES in str(error):
-            return single_image(self.datamodule.batch_size)
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or NO_MEMORY in str(error):
-            reason = str(error).partition("\n")[0]
-            return f"there is not enough memory: lower buffer_size, batch_size or the network's width ({reason})"
-        return None
-
-    def _misfit(self, error: Exception) -> str:
-        """The message about a checkpoint that cannot be restored."""
-        path = self.config[self.subcommand].ckpt_path
-        if isinstance(error, ConfigurationError):
-            return f"{path}: {error}"
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
-        return f"{path} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
 
     def _config_as_yaml(self) -> str:
         """The configuration that repeats the run from its start."""

@@ -20,7 +20,7 @@ from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import local_share
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.learner import Facts
 from ddn_lightning.lightning_internals import has_trainer, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
@@ -29,7 +29,7 @@ from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_resumable, check_trainer
 from ddn_lightning.methods.feature_cache import serve_features
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
-from ddn_lightning.methods.start_checks import check_part, check_start
+from ddn_lightning.methods.start_checks import check_part, check_start, check_use
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
 from ddn_lightning.notes import note
@@ -105,7 +105,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         check_part(f"memory of {type(self).__name__}", memory, self.memory_class)
         check_part("distiller", distiller, LabelDistiller)
         check_part("rand_augment", rand_augment, RandAugment)
-        self._check_use_of(distiller, memory, old_memory_weight)
+        check_use(type(self), distiller, memory, old_memory_weight)
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
@@ -122,22 +122,6 @@ class ReplayMethod(OptimizedLearner, ABC):
             distiller.build(num_classes, self.buffer_size)
             distiller.is_taken = True
         self.memory.is_taken = True
-
-    @classmethod
-    def takes_distiller(cls) -> bool:
-        """Whether there are labels of replayed samples to soften."""
-        return bool(cls.memory_draws) and cls.rehearses_labels
-
-    def _check_use_of(self, distiller: LabelDistiller | None, memory: Memory | None, old_memory_weight: float) -> None:
-        """Refuse what the method has no use for."""
-        useless = {
-            "a distiller": distiller is not None and not self.takes_distiller(),
-            "a memory": memory is not None and not self.memory_draws,
-            f"old_memory_weight = {old_memory_weight}": bool(old_memory_weight) and not self.takes_distiller(),
-        }
-        reason = "it does not rehearse labels" if self.memory_draws else "it does not replay memory"
-        if given := [name for name, is_useless in useless.items() if is_useless]:
-            raise ConfigurationError(f"{type(self).__name__} cannot take {given[0]}: {reason}")
 
     def _size_of_memory(self, buffer_size: int) -> int:
         """The size that the memory was given, if any, which is then recorded as the method's."""
@@ -230,11 +214,10 @@ class ReplayMethod(OptimizedLearner, ABC):
             return replace(samples, images=self.normalised(samples.images), raw=samples.images)
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
-        raw = samples.images
-        if self.rand_augment is not None:
-            raw = self.rand_augment(raw, generator, samples.total)
-        images = self.transform(raw, generator, samples.total)
-        return replace(samples, images=images.to(self.dtype), raw=samples.images)
+        number, raw = samples.total, samples.images
+        images = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
+        images = self.transform(images, generator, number)
+        return replace(samples, images=images.to(self.dtype), raw=raw)
 
     def plain_view(self, samples: Samples) -> Samples:
         """Augmented samples without their augmentation, for losses on a second view."""

@@ -31,6 +31,18 @@ def check_part(name: str, part: object, kind: type) -> None:
         raise ConfigurationError(f"{name} must be a new one, got the {type(part).__name__} of another method")
 
 
+def check_use(method: type[Learner], distiller: object, memory: object, old_memory_weight: float) -> None:
+    """Refuse what a method has no use for."""
+    useless = {
+        "a distiller": distiller is not None and not method.takes_distiller(),
+        "a memory": memory is not None and not method.memory_draws,
+        f"old_memory_weight = {old_memory_weight}": bool(old_memory_weight) and not method.takes_distiller(),
+    }
+    reason = "it does not rehearse labels" if method.memory_draws else "it does not replay memory"
+    if given := [name for name, is_useless in useless.items() if is_useless]:
+        raise ConfigurationError(f"{method.__name__} cannot take {given[0]}: {reason}")
+
+
 def check_start(method: Learner) -> None:
     """Refuse a stream that the method cannot learn, a memory without room, a task without a batch, and small batches.
 
