@@ -22,7 +22,7 @@ from ddn_lightning.names import TITLES, method_table
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
 
 COMMANDS = commands(TEXT)
-OWN_MODULES = {"der": "class DER", "layer": "class OneLayer"}  # saved by the reader, with what the block contains
+OWN_MODULES = {"dark": "class DarkReplay", "layer": "class OneLayer"}  # saved by the reader, with what the block contains
 NEEDS_DATA = ("cifar", "image_folder")  # understood, but not run: there is nothing to run on
 
 
@@ -50,7 +50,7 @@ def test_exactly_two_commands_set_up_and_run() -> None:
 
 
 OF_RUNS = ("ddn report", "ddn compare", "photos/", "ddn export")
-HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn bench", *OF_RUNS)
+HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn tune", "ddn bench", *OF_RUNS)
 
 
 @pytest.mark.parametrize(
@@ -251,13 +251,13 @@ def test_the_distiller_example_builds() -> None:
 
 
 def test_a_new_method_takes_less_than_forty_lines_and_learns() -> None:
-    assert len(python_block("class DER").splitlines()) < 40
-    assert run("ddn fit --config configs/quickstart.yaml --model der.DER --name der") == 0
-    assert json.loads(Path("runs/der/results.json").read_text())["average_accuracy"] > 30  # fine-tuning has 19
+    assert len(python_block("class DarkReplay").splitlines()) < 40
+    assert run("ddn fit --config configs/quickstart.yaml --model dark.DarkReplay --name dark") == 0
+    assert json.loads(Path("runs/dark/results.json").read_text())["average_accuracy"] > 30  # fine-tuning has 19
 
 
 def test_the_installed_command_finds_a_method_where_it_is_run() -> None:
-    (command,) = [command for command in COMMANDS if "der.DER" in command]
+    (command,) = [command for command in COMMANDS if "dark.DarkReplay" in command]
     program, *arguments = command.split()
     subprocess.run([Path(sys.executable).parent / program, *arguments, "--print_config"], check=True)
 
