@@ -7,6 +7,7 @@ from ddn_lightning.errors import ConfigurationError, did_you_mean
 
 FOLDER = "configs"
 SUFFIX = ".yaml"
+RANGES = "tune/"  # files for ddn tune, not for ddn fit
 STANDARD_INPUT = "-"
 FILE_OR_NAME = re.compile(r"[\w./-]+")  # anything else may be YAML itself
 COMMENT = re.compile(r"#\s*(.*\S)")
@@ -23,7 +24,7 @@ def shipped_names() -> list[str]:
     """The names of all files: those at the top, then axis by axis."""
     folder = shipped_folder()
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob(f"*{SUFFIX}")]
-    return sorted(names, key=lambda name: ("/" in name, name))
+    return sorted((name for name in names if not name.startswith(RANGES)), key=lambda name: ("/" in name, name))
 
 
 def find_config(value: str) -> str:

@@ -103,8 +103,8 @@ def _origins(strength: float, height: int, width: int) -> Tensor:
 def _sampled(images: Tensor, origins: Tensor) -> Tensor:
     """The nearest pixels at the origins, black where there are none."""
     height, width = images.shape[-2:]
-    rows = torch.arange(height, device=images.device) + 0.5 - height / 2
-    columns = torch.arange(width, device=images.device) + 0.5 - width / 2
+    rows = torch.arange(height, device=images.device, dtype=torch.float32) + 0.5 - height / 2
+    columns = torch.arange(width, device=images.device, dtype=torch.float32) + 0.5 - width / 2
     places = torch.stack(
         [columns.expand(height, -1), rows[:, None].expand(-1, width), torch.ones_like(columns).expand(height, -1)]
     )

@@ -109,7 +109,7 @@ def check_loops(report: Report) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "Replay"], "method must be one of BiC, CLSER, DERPlusPlus, ER,"),
+        (["--method", "Replay"], "method must be one of AGEM, BiC, CLSER, DER, DERPlusPlus, ER,"),
         (["--method", "ReplayMethod"], "got ReplayMethod"),
         (["--device", "abacus"], "device must be one of this machine's, such as cpu, got abacus"),
         (["--width", "0"], "width must be positive, got 0"),

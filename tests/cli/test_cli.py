@@ -273,7 +273,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--trainer.val_check_interval", "1000"], "val_check_interval"),
         (["--trainer.callbacks+=Forgetting", "--trainer.callbacks.over=task"], "one of 'previous', 'tasks'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["--model.distiller", "DDN"], "the choices are DataDistillNet, LabelSmoothing, LearnedLabels"),
+        (["--model.distiller", "DDN"], "the choices are BiasAdaptor, DataDistillNet, LabelSmoothing"),
         (["--model.distiller", "DataDistillNet", "--model", "Finetune"], "Finetune cannot take a distiller"),
         (["--model.distiller", "DataDistillNet", "--model.distiller.beta", "3"], "beta must be between 0 and 1, got 3"),
     ],

@@ -99,7 +99,7 @@ def test_reproduce_needs_no_clone_and_takes_names_for_every_run(capsys: pytest.C
     [
         (["repotr"], "got repotr (did you mean report?)"),
         (["fit", "-c", "quickstrat"], "got quickstrat (did you mean quickstart?)"),
-        (["fit", "--model", "derpp"], "(did you mean DERPlusPlus?)"),
+        (["fit", "--model", "DERPlus"], "(did you mean DERPlusPlus?)"),
         (["fit", "--model", "ER", "--model.bufer_size=3"], "(did you mean buffer_size?)"),
         (["fit", "--model", "ER", "--model.backbone=SmallNet", "--model.backbone.widht=3"], "(did you mean width?)"),
         (["fit", "--data", "SplitDigits", "--data.stream=Blury"], "of your own (did you mean Blurry?)"),

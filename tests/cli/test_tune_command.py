@@ -34,7 +34,7 @@ from ddn_lightning.tune.search import Arm
 from ddn_lightning.tune.study import ArmStudy
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-STAND_IN = (sys.executable, str(Path(__file__).parents[1] / "tune/stand_in.py"))
+STAND_IN = (sys.executable, str(Path(__file__).parents[1] / "tune/stand_in_fit.py"))
 FOLDER = Path("runs/tune")
 SHORT = ("--", "--data.epochs_per_task", "1", "--trainer.limit_train_batches", "2", "--trainer.log_every_n_steps", "1")
 
@@ -204,8 +204,8 @@ def test_a_trial_never_opens_the_test_images(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--methods", "nope"), "method must be among bic, cls_er"),
-        (("--methods", "er", "--plugins", "nope"), "plugin must be among ddn, hard"),
+        (("--methods", "nope"), "method must be among a_gem, bic, cls_er"),
+        (("--methods", "er", "--plugins", "nope"), "plugin must be among cba, ddn, hard"),
         (("--methods", "er", "--dataset", "nope"), "data must be among cifar10"),
         (("--methods", "er", "--seeds", "7"), "seeds must be 1000 or more, got 7"),
         (("--methods", "er", "--trials", "0"), "trials must be positive, got 0"),

@@ -73,7 +73,7 @@ def test_without_a_run_in_the_papers_setting_there_are_no_columns_but_the_reason
 
 
 def test_seeds_that_chose_are_named_on_the_page(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "_draw", lambda draw: ([], ""))
+    monkeypatch.setattr(page_module, "draw", lambda draw: ([], ""))
     for seed in range(2):
         run = Path(shutil.copytree(recorded_runs / "er", f"runs/er{seed}", ignore=shutil.ignore_patterns("figures")))
         results = json.loads((run / "results.json").read_text()) | {"seed": seed, "chosen_on_seeds": [1, 9]}
@@ -83,7 +83,7 @@ def test_seeds_that_chose_are_named_on_the_page(recorded_runs: Path, monkeypatch
 
 
 def test_the_main_tables_are_written_as_latex(report_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "_draw", lambda draw: ([], ""))
+    monkeypatch.setattr(page_module, "draw", lambda draw: ([], ""))
     assert main(["report", str(report_file.parent / "runs"), "--latex", "tables.tex"]) == 0
     text = Path("tables.tex").read_text()
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") >= 1
