@@ -22,7 +22,10 @@ from ddn_lightning.names import TITLES, method_table
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
 
 COMMANDS = commands(TEXT)
-OWN_MODULES = {"dark": "class DarkReplay", "layer": "class OneLayer"}  # saved by the reader, with what the block contains
+OWN_MODULES = {
+    "dark": "class DarkReplay",
+    "layer": "class OneLayer",
+}  # saved by the reader
 NEEDS_DATA = ("cifar", "image_folder")  # understood, but not run: there is nothing to run on
 
 
