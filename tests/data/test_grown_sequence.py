@@ -1,5 +1,7 @@
 """A sequence that continues: the tasks of one, and then those of another."""
 
+from typing import Any
+
 import pytest
 import torch
 from tiny import TinyPart, TinySequence
@@ -118,3 +120,20 @@ def test_spare_outputs_belong_to_no_task_and_do_not_change_the_plan() -> None:
     assert data.train_plan.checksum == plan.checksum
     data.reserve(6)
     assert data.is_class_of_task.shape == (3, 6)
+
+
+def test_the_validation_images_of_both_parts_are_held_out_and_recorded() -> None:
+    def part(**options: Any) -> SplitDigits:
+        return SplitDigits(2, stream=PermutedPixels(), **options)
+
+    grown = part(validation_per_class=5).followed_by(part(validation_per_class=5))
+    grown.setup("fit")
+    assert grown.measured_on == "validation"
+    assert grown.measured_set.tasks is not None
+    assert grown.measured_set.tasks.bincount().tolist() == [50] * 4
+    record, of_first = grown.validation_record(), grown.first.validation_record()
+    assert record is not None
+    assert of_first is not None
+    assert record["images"] == 2 * of_first["images"]
+    with pytest.raises(ConfigurationError, match="validation must be that of the sequence that goes on"):
+        part(validation_per_class=5).followed_by(part())
