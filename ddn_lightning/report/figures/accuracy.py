@@ -77,7 +77,7 @@ def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]], groups: Sequence
         lift = LEGEND_LINE * legend_rows / figure.get_figheight()
         figure.subplots_adjust(top=figure.subplotpars.top - lift)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper center", ncols=legend_columns)
+        figure.legend(handles, labels, loc="upper left", ncols=legend_columns)
         return figure
 
 

@@ -57,7 +57,7 @@ def anytime_figure(curves: Mapping[str, Sequence[Band]], switches: Sequence[int]
             panel.set_title(title)
             _finish(panel, "percent", switches)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper center", ncols=columns)
+        figure.legend(handles, labels, loc="upper left", ncols=columns)
     return figure
 
 

@@ -56,7 +56,8 @@ def _accuracy(runs: Sequence[RecordedRun]) -> list[Picture]:
     groups = named_groups(runs)
     has_few = len(runs) <= MOST_LINES and all(len(group) <= len(DASHES) for group in groups.values())
     if has_few or len(groups) == 1:
-        shown, labels = runs[:MOST_LINES], run_labels(runs)
+        labels = run_labels(runs)
+        shown = [run for group in groups.values() for run in group][:MOST_LINES]
         curves = {labels[run.name]: run.task_curves for run in shown}
         figure = task_accuracy_figure(curves, _group_numbers(shown, groups))
         what, left_out = "", _left_out(len(shown), len(runs))

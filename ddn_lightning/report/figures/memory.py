@@ -23,7 +23,7 @@ from ddn_lightning.report.figures.style import (
 )
 from ddn_lightning.runs.recorded_run import Curve
 
-SAMPLES_IN_A_ROW = 6
+SAMPLES_IN_A_ROW = 4
 LEAST_SHARE = 0.05  # classes with a smaller share of a soft label are not listed below the image
 LONGEST_CLASS = 9  # letters of a name below an image
 LETTERS_BELOW_AN_IMAGE = 15

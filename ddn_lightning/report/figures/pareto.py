@@ -80,7 +80,7 @@ def pareto_figure(rows: Sequence[ComparedRow]) -> Figure:
         ring = {**RING, "markersize": 15, "linestyle": ":", "color": GRID}
         handles += [Line2D([], [], marker="o", label=FRONT, **ring)] if has_front else []
         title = "BatchNorm statistics: running (hollow), calibrated (filled)" if has_both_statistics else None
-        figure.legend(handles=handles, loc="upper center", ncols=columns, title=title, title_fontsize="medium")
+        figure.legend(handles=handles, loc="upper left", ncols=columns, title=title, title_fontsize="medium")
     return figure
 
 
@@ -93,10 +93,11 @@ def pareto_pictures(rows: Sequence[ComparedRow]) -> list[Picture]:
     listed = "; ".join(
         f"{row.title}: ACC {row.acc.mean:.1f} % in {cost} CPU minutes" for row, cost in zip(known, minutes, strict=True)
     )
-    front = f"the Pareto front of groups with at least {FEWEST_SEEDS} seeds"
+    has_front = any(row.acc.n >= FEWEST_SEEDS for row in known)
+    front = f"{'with the' if has_front else 'without a'} Pareto front, which needs {FEWEST_SEEDS} seeds of a group"
     unknown = len(rows) - len(known)
     left_out = f"; {unknown} of {len(rows)} groups have not recorded it" if unknown else ""
-    return [Picture("pareto", f"ACC and FM over cost, with {front}{left_out}", pareto_figure(known), f"{listed}.")]
+    return [Picture("pareto", f"ACC and FM over cost, {front}{left_out}", pareto_figure(known), f"{listed}.")]
 
 
 def _draw(

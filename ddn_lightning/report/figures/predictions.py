@@ -83,7 +83,7 @@ def probability_figure(probabilities: Mapping[str, Tensor], class_names: Sequenc
             axes[row * columns].set_ylabel("probability")
         figure.subplots_adjust(top=figure.subplotpars.top - LEGEND_LINE * legend_rows / figure.get_figheight())
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper center", ncols=legend_columns)
+        figure.legend(handles, labels, loc="upper left", ncols=legend_columns)
     return figure
 
 

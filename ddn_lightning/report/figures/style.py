@@ -103,8 +103,8 @@ def legend_shape(names: Sequence[str], width: float) -> tuple[int, int]:
     (2, 2)
     """
     widest = max(map(text_width, names), default=0.0)
-    columns = max(1, min(len(names), int(width / (widest + LEGEND_GAP))))
-    return columns, -(-len(names) // columns)
+    rows = -(-len(names) // max(1, int(width / (widest + LEGEND_GAP))))
+    return -(-len(names) // max(1, rows)), rows  # equally long columns
 
 
 def text_width(text: str) -> float:
