@@ -95,7 +95,7 @@ def test_labels_below_images_do_not_run_into_each_other() -> None:
 def test_a_stream_of_many_classes_names_none_of_them() -> None:
     axes, *_ = stream_figure(torch.ones(4, 30), 2, class_names=[f"class {n}" for n in range(30)]).axes
     assert "class 0" not in [label.get_text() for label in axes.get_yticklabels()]
-    assert axes.get_ylabel() == "classes, in the order in which they come"
+    assert axes.get_ylabel() == "classes, as they come"
 
 
 def test_names_that_look_the_same_when_shortened_are_numbered() -> None:

@@ -210,14 +210,15 @@ def test_the_pictures_of_the_manual_are_taken_from_a_page_of_three_methods(show:
             assert main([*fit, *method, f"--seed_everything={seed}", "--trainer.enable_progress_bar=false"]) == 0
     assert main(["report", "runs", "-o", "page.html"]) == 0
     folder = ROOT / "docs/pictures" if os.environ.get("DDN_WRITE_PICTURES") else tmp_path
-    for name, width, section, height in (
-        ("page_runs", 1280, "header", 880),
-        ("page_compared", 1280, "[aria-labelledby=compared]", 1040),
-        ("page_phone", 390, "[aria-labelledby=compared]", 760),
+    compared = "[aria-labelledby=compared] figure"
+    for name, width, first, end in (
+        ("page_runs", 1280, "h1", "#paired"),
+        ("page_compared", 1280, "#compared", f"{compared}:nth-of-type(5)"),
+        ("page_phone", 390, "#compared", f"{compared}:nth-of-type(3)"),
     ):
         browser = show(width, file=tmp_path / "page.html")
-        top = browser.find_element("css selector", section).rect["y"]
-        clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
+        top, bottom = (browser.find_element("css selector", place).rect["y"] - 8 for place in (first, end))
+        clip = {"x": 0, "y": top, "width": width, "height": bottom - top, "scale": 1}
         command = {"captureBeyondViewport": True, "clip": clip}
         content = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", command)["data"])
         with Image.open(io.BytesIO(content)) as picture:

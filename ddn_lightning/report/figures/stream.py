@@ -46,7 +46,7 @@ def stream_figure(
             _draw(axes[1], composition[:, order], num_tasks, "samples in memory")
         for panel in axes if is_named else ():
             panel.set_yticks(range(len(order)), shown, fontsize=9 if len(order) > LARGE_TICKS else None)
-        axes[0].set_ylabel("class" if is_named else "classes, in the order in which they come")
+        axes[0].set_ylabel("class" if is_named else "classes, as they come")
     return figure
 
 
