@@ -147,9 +147,9 @@ def _recorded(number: int, total: int) -> str:
     """How many runs a section shows, if not all.
 
     >>> _recorded(2, 3)
-    'Of 2 of the 3 finished runs, a seed counts once.'
+    'From 2 of the 3 finished runs: those that recorded it, each seed once.'
     """
-    return f"Of {number} of the {total} finished runs, a seed counts once." if number < total else ""
+    return f"From {number} of the {total} finished runs: those that recorded it, each seed once." if number < total else ""
 
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
