@@ -9,6 +9,7 @@ from torch import Tensor
 from ddn_lightning.metrics.anytime import accuracy_curve, forgetting_curve, plasticity_curve
 from ddn_lightning.report.figures.anytime import Band, anytime_figure, anytime_tasks_figure
 from ddn_lightning.report.figures.run_figures import Picture
+from ddn_lightning.report.figures.style import tasks_left_out
 from ddn_lightning.report.page_tables import Column, PageTable, TableCell
 from ddn_lightning.report.seed_group import SeedGroup, by_seed, names_of
 from ddn_lightning.report.statistic import Estimate, estimate
@@ -141,7 +142,7 @@ def anytime_pictures(groups: Sequence[AnytimeGroup]) -> list[Picture]:
                 f"task {n + 1} {float(b.mean.nan_to_num(101).min()):.1f} %" for n, b in enumerate(group.tasks)
             )
             figure = anytime_tasks_figure(group.tasks, group.records[0].switches)
-            caption = f"{group.name}: each task over steps ({len(group.runs)} seeds)"
+            caption = f"{group.name}: each task over steps ({len(group.runs)} seeds){tasks_left_out(len(group.tasks))}"
             pictures.append(Picture("anytime_tasks", caption, figure, f"Lowest means: {lowest}."))
     return pictures
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from ddn_lightning.report.anytime import EXPLANATION as ANYTIME_NOTE
 from ddn_lightning.report.anytime import anytime_groups, anytime_pictures, anytime_table
-from ddn_lightning.report.figures.comparison_figures import comparison_pictures
+from ddn_lightning.report.figures.comparison_figures import comparison_pictures, not_compared
 from ddn_lightning.report.figures.pareto import pareto_pictures
 from ddn_lightning.report.figures.run_figures import Picture, pictures_of
 from ddn_lightning.report.figures.style import INK, as_svg
@@ -26,12 +26,13 @@ from ddn_lightning.report.page_tables import (
     seeds_table,
     settings_tables,
 )
+from ddn_lightning.report.run_labels import method_title
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun
 from ddn_lightning.runs.results import Results
 
 MOST_DETAILED = 12  # up to this number, every run has its own figures on the page
 FEW_DETAILED = 5  # beyond it, only the first few have, so that a page of hundreds takes seconds
-WIDE = 9.0  # inches; a phone scrolls wider figures instead of shrinking them
+WIDE = 7.0  # inches; wider figures have a row of their own, and a phone scrolls them instead of shrinking them
 PIXELS_PER_INCH = 96  # of CSS
 FIGURE_STYLE = (
     "<style>svg{color:#1b1b1b}@media screen and (prefers-color-scheme:dark){svg{color:#e9ebee}}</style>"  # as page.css
@@ -97,7 +98,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         costs=costs,
         costs_problem=costs_problem,
         within=anytime_table(within),
-        within_note=ANYTIME_NOTE,
+        within_note=f"{ANYTIME_NOTE} {_recorded(sum(len(group.runs) for group in within), len(finished))}",
         within_pictures=within_pictures,
         within_problem=within_problem,
         has_paper=has_paper(finished),
@@ -105,6 +106,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
         broken=[run for run in runs if not run.is_finished or run.problems],
         comparing=comparing,
         comparing_problem=comparing_problem,
+        not_compared=not_compared(finished),
         details=[_details(run, anchors[run.name], n < detailed) for n, run in enumerate(described)],
         detailed=detailed,
         settings=settings_tables(described) if described else [],
@@ -131,8 +133,17 @@ def _summary(runs: Sequence[RecordedRun], finished: Sequence[RecordedRun]) -> st
         return f"{counted}, {len(finished)} of them finished."
     results = finished[0].results
     assert results is not None
-    whole = f"{results.title} on {results.dataset}: {_outcome(results)}"
+    whole = f"{method_title(results)} on {results.dataset}: {_outcome(results)}"
     return f"{counted}, {whole}." if len(runs) == 1 else f"{counted}, 1 of them finished. {whole}."
+
+
+def _recorded(number: int, total: int) -> str:
+    """How many runs a section shows, if not all.
+
+    >>> _recorded(2, 3)
+    'From 2 of the 3 finished runs: those that recorded it, each seed once.'
+    """
+    return f"From {number} of the {total} finished runs: those that recorded it, each seed once." if number < total else ""
 
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
@@ -142,7 +153,7 @@ def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
     if not with_figures:
         notes.append(f"Its figures: {shlex.join(['ddn', 'report', str(run.folder)])}")
     outcome = _outcome(run.results) if run.results.divergence is None else "diverged"
-    headline = f"{run.results.title} on {run.results.dataset}, {outcome}"
+    headline = f"{method_title(run.results)} on {run.results.dataset}, seed {run.results.seed}, {outcome}"
     if not run.is_finished:
         headline += f" after {run.results.tasks_finished} of {len(run.results.matrix)} tasks"
     return RunDetails(run.name, anchor, headline, rerun_command(run), notes, pictures)

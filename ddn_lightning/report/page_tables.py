@@ -7,6 +7,7 @@ from typing import Any
 from ddn_lightning.report.group_comparison import HEADER, GroupComparison, cells
 from ddn_lightning.report.paper import paper_target, why_not_the_papers
 from ddn_lightning.report.paper_setting import PAPER_DATA
+from ddn_lightning.report.run_labels import method_title, run_labels
 from ddn_lightning.report.seed_group import by_seed, differences, varied_settings
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, duration
@@ -117,7 +118,8 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
         names = ("acc", "fm", "task_il_acc")
         *measures, task_il = [_mean(estimate(getattr(run.results, name) for run in group)) for name in names]
         options = ", ".join(one.describe(number) for one in varied if one.values[number])
-        row = [_text(first.title), *_beside_paper(group[0], measures, with_paper), task_il, _text(first.dataset)]
+        name = _text(method_title(first))
+        row = [name, *_beside_paper(group[0], measures, with_paper), task_il, _text(first.dataset)]
         row += [_number(first.buffer_size, ".0f"), _text(options), _text(", ".join(run.name for run in group))]
         rows.append(row)
     return PageTable(columns, rows)
@@ -146,7 +148,8 @@ def settings_tables(runs: Sequence[RecordedRun]) -> list[Settings]:
         "Versions": [{} if run.results is None else run.results.versions for run in runs],
         "Timing": [_timing(run) for run in runs],
     }
-    columns = [Column("Setting"), *(Column(run.name) for run in runs)]
+    labels = run_labels(runs)
+    columns = [Column("Setting"), *(Column(labels[run.name]) for run in runs)]
     tables = []
     for title, values in parts.items():
         found = differences(values)

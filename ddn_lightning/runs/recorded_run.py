@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy
+from torch import Tensor
 
 from ddn_lightning.runs.anytime import ANYTIME_FILE, AnytimeRecord, parse_anytime
 from ddn_lightning.runs.config import flat, load_yaml
@@ -81,11 +82,16 @@ class RecordedRun:
         logged = [self.curve(f"val/accuracy/task_{task + 1}") for task in range(len(matrix))]
         if any(curve.values for curve in logged):
             return logged
-        stages = [[stage for stage in range(len(matrix)) if not matrix[stage, t].isnan()] for t in range(len(matrix))]
-        return [
-            Curve([stage + 1.0 for stage in known], [float(matrix[stage, task]) for stage in known])
-            for task, known in enumerate(stages)
-        ]
+        return curves_of(matrix)
+
+
+def curves_of(matrix: Tensor) -> list[Curve]:
+    """Accuracy of each task after each task learned, from an accuracy matrix."""
+    stages = [[stage for stage in range(len(matrix)) if not matrix[stage, t].isnan()] for t in range(len(matrix))]
+    return [
+        Curve([stage + 1.0 for stage in known], [float(matrix[stage, task]) for stage in known])
+        for task, known in enumerate(stages)
+    ]
 
 
 def read_run(folder: Path) -> RecordedRun:

@@ -69,8 +69,8 @@ def test_the_page_lists_what_it_leaves_out(recorded_runs: Path, monkeypatch: pyt
     assert len(drawn) == 5
     for expected in (
         "With figures for the first 5 of 14 runs",
-        "Accuracy of each task over training, 10 of 14 runs",
-        "Which class is taken for which, 2 of 14 runs",
+        "Accuracy of each task over training, mean of each group (number of runs)",
+        "Which class is taken for which, 2 of 14 runs: ER, seed 0; ER + DDN, alpha 2.0, seed 1",
         "Its figures: ddn report runs14/run9",
     ):
         assert expected in text

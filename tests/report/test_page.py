@@ -179,6 +179,7 @@ def test_only_runs_on_the_same_data_are_compared(recorded_runs: Path) -> None:
     page = Elements(Path("report.html").read_text())
     assert "Accuracy of each task over training (digits)" in page.text
     assert "Accuracy of each task over training (others)" not in page.text
+    assert "Left out, because no other run has the same data: ddn." in page.text
 
 
 def test_a_page_of_one_run_compares_nothing(recorded_runs: Path) -> None:

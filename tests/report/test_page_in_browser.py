@@ -1,7 +1,11 @@
-"""The report page in a real Chromium: run with ``pytest -m browser``."""
+"""The report page in a real Chromium: run with ``pytest -m browser``.
+
+With ``DDN_WRITE_PICTURES=1`` it writes the manual's screenshots, which are in ``docs/pictures``.
+"""
 
 import base64
 import io
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +13,16 @@ from typing import Any
 
 import numpy
 import pytest
+from made_up import made_up_run
 from odd_names import EVIL
 from PIL import Image
 
+from ddn_lightning.cli import main
+
 pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parents[2]
+MOST_BYTES = 150_000  # of a screenshot
+METHODS = (["--model=ER"], ["--model=ER", "--model.distiller=DataDistillNet"], ["--model=DERPlusPlus"])
 
 # the contrast of each text with its background, by WCAG 2.2, and the start of the text
 CONTRASTS = """
@@ -55,15 +65,25 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def show(chromium: Any, report_file: Path) -> Any:
-    def in_size(width: int = 1280, scheme: str = "light") -> Any:
+    def in_size(width: int = 1280, scheme: str = "light", file: Path = report_file) -> Any:
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         feature = {"name": "prefers-color-scheme", "value": scheme}
         chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        chromium.get(report_file.as_uri())
+        chromium.get(file.as_uri())
         return chromium
 
     return in_size
+
+
+@pytest.fixture(scope="module")
+def hundred_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of made-up runs of two methods with a hundred classes, with long names of folders."""
+    folder = tmp_path_factory.mktemp("hundred")
+    for plugin in (None, "DataDistillNet"):
+        made_up_run(folder / "runs" / f"offline-cifar100-c10-500-{plugin}-seed0-c5b6efa4", plugin=plugin)
+    assert main(["report", str(folder / "runs"), "-o", str(folder / "page.html")]) == 0
+    return folder / "page.html"
 
 
 def column(browser: Any, title: str) -> list[str]:
@@ -154,3 +174,53 @@ def test_the_page_prints_black_on_white(show: Any) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert numpy.median(shades) > 240
     assert shades.min() < 60
+
+
+def test_a_phone_scrolls_wide_figures_and_shrinks_no_letters_below_half(show: Any, hundred_classes: Path) -> None:
+    browser = show(390, file=hundred_classes)
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390  # not the page itself
+    figures = browser.execute_script(
+        "return [...document.querySelectorAll('figure')].filter((f) => f.checkVisibility()).map((f) => ["
+        "f.classList.contains('wide'), f.querySelector('.scroll').scrollWidth, f.querySelector('.scroll').clientWidth,"
+        "f.querySelector('img').getBoundingClientRect().width / Number(f.querySelector('img').getAttribute('width'))])"
+    )
+    wide = [one for one in figures if one[0]]
+    assert len(wide) >= 3
+    assert all(content > 1.2 * visible for _, content, visible, _ in wide)
+    assert all(content <= visible + 1 for is_wide, content, visible, _ in figures if not is_wide)
+    assert min(scale for *_, scale in figures) > 0.5
+
+
+def test_two_figures_stand_side_by_side_on_a_desk(show: Any, hundred_classes: Path) -> None:
+    browser = show(1280, file=hundred_classes)
+    boxes = browser.execute_script(
+        "return [...document.querySelectorAll('details[open] .figures')].map((group) => "
+        "[...group.querySelectorAll('figure:not(.wide)')].map((f) => f.getBoundingClientRect().right))"
+    )
+    assert len(boxes) == 2
+    for rights in boxes:
+        alone = sum(right < 700 for right in rights) - sum(right > 700 for right in rights)
+        assert alone <= 1  # at most one, where the number is odd
+
+
+def test_the_pictures_of_the_manual_are_taken_from_a_page_of_three_methods(show: Any, tmp_path: Path) -> None:
+    fit = ["fit", "-c", str(ROOT / "configs/quickstart.yaml"), "--data.epochs_per_task=2", "--runs", "runs"]
+    for seed in (1, 2):
+        for method in METHODS:
+            assert main([*fit, *method, f"--seed_everything={seed}", "--trainer.enable_progress_bar=false"]) == 0
+    assert main(["report", "runs", "-o", "page.html"]) == 0
+    folder = ROOT / "docs/pictures" if os.environ.get("DDN_WRITE_PICTURES") else tmp_path
+    compared = "[aria-labelledby=compared] figure"
+    for name, width, first, end in (
+        ("page_runs", 1280, "h1", "#paired"),
+        ("page_compared", 1280, "#compared", f"{compared}:nth-of-type(5)"),
+        ("page_phone", 390, "#compared", f"{compared}:nth-of-type(3)"),
+    ):
+        browser = show(width, file=tmp_path / "page.html")
+        top, bottom = (browser.find_element("css selector", place).rect["y"] - 8 for place in (first, end))
+        clip = {"x": 0, "y": top, "width": width, "height": bottom - top, "scale": 1}
+        command = {"captureBeyondViewport": True, "clip": clip}
+        content = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", command)["data"])
+        with Image.open(io.BytesIO(content)) as picture:
+            picture.convert("RGB").quantize(64).save(folder / f"{name}.png", optimize=True)
+        assert (folder / f"{name}.png").stat().st_size < MOST_BYTES

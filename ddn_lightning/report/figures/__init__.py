@@ -7,6 +7,7 @@ from ddn_lightning.report.figures.accuracy import (
     task_accuracy_figure,
 )
 from ddn_lightning.report.figures.anytime import anytime_figure, anytime_tasks_figure
+from ddn_lightning.report.figures.by_task import by_task_figure, shares_by_task
 from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.pareto import pareto_figure
@@ -20,6 +21,7 @@ __all__ = [
     "alpha_beta_figure",
     "anytime_figure",
     "anytime_tasks_figure",
+    "by_task_figure",
     "composition_figure",
     "confusion_figure",
     "cost_figure",
@@ -31,6 +33,7 @@ __all__ = [
     "probability_map",
     "sample_figure",
     "save_as",
+    "shares_by_task",
     "slice_figure",
     "soft_label_figure",
     "stream_figure",

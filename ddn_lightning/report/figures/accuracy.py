@@ -1,7 +1,8 @@
 """Figures of accuracy: over training, task by task, against training time, and by DDN's weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
@@ -9,14 +10,27 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 from torch import Tensor
 
-from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, panels, series, shorten
+from ddn_lightning.report.figures.style import (
+    COLOURS,
+    LEGEND_LINE,
+    heat_map,
+    in_style,
+    legend_shape,
+    panels,
+    series,
+    series_by_group,
+    short_names,
+    shown_tasks,
+)
 from ddn_lightning.report.statistic import Estimate
 from ddn_lightning.runs.recorded_run import Curve
 
-LEGEND_WIDTH = 1.5  # inches
+LEGEND_WIDTH = 1.3  # inches, of a column of tasks
+TASKS_IN_A_COLUMN = 10
 MOST_MARKERS = 8  # on one line
 MOST_NUMBERS = 10  # larger matrices have colours only
 PANELS_IN_A_ROW = 5
+ROW_WIDTH = 12.0  # inches, of a row of panels
 
 
 @dataclass(frozen=True)
@@ -28,54 +42,88 @@ class Cost:
     group: str
 
 
-def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]]) -> Figure:
-    """Accuracy of each task over training (Fig. 6 of the DDN paper).
+def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]], groups: Sequence[int] | None = None) -> Figure:
+    """Accuracy of each task over training (Fig. 6 of the DDN paper); of many tasks, of some of them.
 
     A single run has one panel with a line per task; several runs have a panel per task with a line per run.
 
     Args:
         curves: One curve per task, for each run by name.
+        groups: Number of the group of each run: those of one group share a colour. By default each is a group.
     """
     with in_style():
         if len(curves) == 1:
             return _tasks_of_one_run(next(iter(curves.values())))
-        num_tasks = max(len(tasks) for tasks in curves.values())
-        columns = min(num_tasks, PANELS_IN_A_ROW)
-        rows = -(-num_tasks // columns)
-        legend_rows = -(-len(curves) // 3)
-        size = (2.5, 2.6 + 0.3 * legend_rows / rows)
-        figure, axes = panels(rows, columns, size=size, margins=(0.7, 0.65, 0.1, 0.4), sharex=True, sharey=True)
-        for task, panel in enumerate(axes):
-            panel.set_visible(task < num_tasks)
-            panel.set_title(f"task {task + 1}")
-            for index, (name, tasks) in enumerate(curves.items()):
-                if task < len(tasks):
-                    _draw(panel, tasks[task], index, shorten(name))
-            panel.set(ylim=(-3, 103), xlabel="tasks learned" if task >= num_tasks - columns else "")
-            panel.tick_params(labelbottom=True)
-            panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        names, num_tasks = short_names(list(curves)), max(len(tasks) for tasks in curves.values())
+        styles = series_by_group(range(len(curves)) if groups is None else groups)
+        shown = shown_tasks(num_tasks)
+        columns = min(len(shown), PANELS_IN_A_ROW)
+        rows = -(-len(shown) // columns)
+        width = max(min(ROW_WIDTH / columns, 4.0), 6.4 / columns)
+        legend_columns, legend_rows = legend_shape(names, columns * width)
+        size = (width, 2.6 + LEGEND_LINE * legend_rows / rows)
+        figure, axes = panels(rows, columns, size=size, margins=(0.2, 0.65, 0.1, 0.4), edge=0.5, sharey=True)
+        for panel in axes[len(shown) :]:
+            panel.set_visible(False)
+        for place, (task, panel) in enumerate(zip(shown, axes, strict=False)):
+            found = [(n, tasks[task]) for n, tasks in enumerate(curves.values()) if task < len(tasks)]
+            for number, curve in found:
+                _draw(panel, curve, styles[number], names[number])
+            panel.set(title=f"task {task + 1}", xlabel="tasks learned" if place >= len(shown) - columns else "")
+            _begin(panel, [curve for _, curve in found], num_tasks)
+        axes[0].set_ylim(*_accuracy_limits(curves.values()))
         for row in range(rows):
             axes[row * columns].set_ylabel("accuracy (%)")
-        lift = 0.3 * legend_rows / figure.get_figheight()
+        lift = LEGEND_LINE * legend_rows / figure.get_figheight()
         figure.subplots_adjust(top=figure.subplotpars.top - lift)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper center", ncols=min(3, len(curves)))
+        figure.legend(handles, labels, loc="upper left", ncols=legend_columns)
         return figure
 
 
+def _begin(panel: Axes, curves: Iterable[Curve], num_tasks: int) -> None:
+    """Let the panel of a task begin where the first run has learned it: before, there is nothing to see."""
+    first = min((place for curve in curves for place in curve.tasks_learned), default=num_tasks)
+    space = 0.06 * (num_tasks - first) or 0.5
+    panel.set_xlim(first - space, num_tasks + space)
+    panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+
+
+def _accuracy_limits(runs: Iterable[Sequence[Curve]]) -> tuple[float, float]:
+    """From the ten below the lowest accuracy to 100, with a little space."""
+    lowest = min((value for tasks in runs for curve in tasks for value in curve.values), default=0.0)
+    bottom = min(10 * (lowest // 10), 80.0)
+    space = 0.03 * (100 - bottom)
+    return bottom - space, 100 + space
+
+
 def _tasks_of_one_run(tasks: Sequence[Curve]) -> Figure:
-    figure, (axes,) = panels(size=(6.4, 3.6), margins=(0.8, 0.7, 0.2 + LEGEND_WIDTH, 0.2))
-    for index, curve in enumerate(tasks):
-        _draw(axes, curve, index, f"task {index + 1}")
+    shown = shown_tasks(len(tasks))
+    figure, axes = task_panel(len(shown))
+    for index, task in enumerate(shown):
+        _draw(axes, tasks[task], series(index), f"task {task + 1}")
     axes.set(xlabel="tasks learned", ylabel="accuracy (%)", ylim=(-3, 103))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), ncols=1 + len(tasks) // 11)
+    task_legend(axes, len(shown))
     return figure
 
 
-def _draw(axes: Axes, curve: Curve, index: int, label: str) -> None:
+def task_panel(lines: int) -> tuple[Figure, Axes]:
+    """A figure of one panel, with space for the legend of a line per task."""
+    legend = LEGEND_WIDTH * -(-lines // TASKS_IN_A_COLUMN)
+    figure, (axes,) = panels(size=(5.1 + legend, 3.6), margins=(0.8, 0.7, 0.2 + legend, 0.2))
+    return figure, axes
+
+
+def task_legend(axes: Axes, lines: int) -> None:
+    """The legend of a line per task, to the right."""
+    columns = -(-lines // TASKS_IN_A_COLUMN)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), ncols=columns, columnspacing=1.0)
+
+
+def _draw(axes: Axes, curve: Curve, style: dict[str, Any], label: str) -> None:
     every = -(-len(curve.values) // MOST_MARKERS) or 1
-    axes.plot(list(curve.tasks_learned), list(curve.values), label=label, markevery=every, **series(index))
+    axes.plot(list(curve.tasks_learned), list(curve.values), label=label, markevery=every, **style)
 
 
 def accuracy_matrix_figure(matrix: Tensor) -> Figure:
@@ -104,12 +152,14 @@ def cost_figure(costs: Mapping[str, Cost]) -> Figure:
     groups: dict[str, list[Cost]] = {}
     for cost in costs.values():
         groups.setdefault(cost.group, []).append(cost)
-    rows = -(-len(groups) // 2)
+    names = short_names(list(groups))
     with in_style():
-        figure, (axes,) = panels(size=(6.4, 3.6 + 0.3 * rows), margins=(0.8, 0.7, 0.3, 0.2 + 0.3 * rows))
-        for index, (group, members) in enumerate(groups.items()):
+        columns, rows = legend_shape(names, 6.4)
+        above = 0.2 + LEGEND_LINE * rows
+        figure, (axes,) = panels(size=(6.4, 3.4 + above), margins=(0.8, 0.7, 0.3, above))
+        for index, (name, members) in enumerate(zip(names, groups.values(), strict=True)):
             style = {key: value for key, value in series(index).items() if key != "linestyle"}
-            axes.scatter([c.seconds for c in members], [c.accuracy for c in members], 70, label=shorten(group), **style)
+            axes.scatter([c.seconds for c in members], [c.accuracy for c in members], 70, label=name, **style)
         seconds = [cost.seconds for cost in costs.values()]
         if min(seconds) > 0 and max(seconds) > 10 * min(seconds):
             axes.set_xscale("log")
@@ -117,7 +167,7 @@ def cost_figure(costs: Mapping[str, Cost]) -> Figure:
             axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's default needs math text, which is off
             axes.xaxis.set_minor_formatter("")
         axes.set(xlabel="training time (s)", ylabel="ACC (%)")
-        figure.legend(loc="upper center", ncols=2)
+        figure.legend(loc="upper center", ncols=columns)
     return figure
 
 

@@ -8,8 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from ddn_lightning.report.figures.accuracy import LEGEND_WIDTH, MOST_MARKERS
-from ddn_lightning.report.figures.style import INK, in_style, panels, series, shorten
+from ddn_lightning.report.figures.accuracy import MOST_MARKERS, task_legend, task_panel
+from ddn_lightning.report.figures.style import (
+    INK,
+    LEGEND_LINE,
+    in_style,
+    legend_shape,
+    panels,
+    series,
+    short_names,
+    shown_tasks,
+)
 
 CURVES = ("accuracy of the tasks seen", "forgetting of the earlier tasks", "accuracy of the newest task")
 MOST_SWITCHES = 25  # more lines would hide the curves
@@ -36,34 +45,37 @@ def anytime_figure(curves: Mapping[str, Sequence[Band]], switches: Sequence[int]
         curves: The three curves of each group, by its name.
         switches: Steps at which a new task begins.
     """
-    rows = -(-len(curves) // 2)
+    names = short_names(list(curves))
     with in_style():
-        size, margins = (4.1, 3.4 + 0.3 * rows), (0.75, 0.7, 0.15, 0.45 + 0.3 * rows)
+        columns, rows = legend_shape(names, 4.1 * len(CURVES))
+        above = 0.45 + LEGEND_LINE * rows
+        size, margins = (4.1, 2.95 + above), (0.75, 0.7, 0.3, above)
         figure, axes = panels(1, len(CURVES), size, margins, sharex=True)
         for panel, title, number in zip(axes, CURVES, range(len(CURVES)), strict=True):
-            for index, (name, bands) in enumerate(curves.items()):
-                _draw(panel, bands[number], index, shorten(name, 40))
+            for index, (name, bands) in enumerate(zip(names, curves.values(), strict=True)):
+                _draw(panel, bands[number], index, name)
             panel.set_title(title)
             _finish(panel, "percent", switches)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper center", ncols=min(2, len(curves)))
+        figure.legend(handles, labels, loc="upper left", ncols=columns)
     return figure
 
 
 def anytime_tasks_figure(tasks: Sequence[Band], switches: Sequence[int]) -> Figure:
-    """Accuracy of each task over steps, with a line per task.
+    """Accuracy of each task over steps, with a line per task; of many tasks, of some of them.
 
     Args:
         tasks: The accuracy of each task.
         switches: Steps at which a new task begins.
     """
     with in_style():
-        figure, (axes,) = panels(size=(7.4, 3.6), margins=(0.8, 0.7, 0.2 + LEGEND_WIDTH, 0.2))
-        for index, band in enumerate(tasks):
-            _draw(axes, band, index, f"task {index + 1}")
+        shown = shown_tasks(len(tasks))
+        figure, axes = task_panel(len(shown))
+        for index, task in enumerate(shown):
+            _draw(axes, tasks[task], index, f"task {task + 1}")
         _finish(axes, "accuracy (%)", switches)
         axes.set_ylim(-3, 103)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), ncols=1 + len(tasks) // 11)
+        task_legend(axes, len(shown))
     return figure
 
 

@@ -4,13 +4,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
 from ddn_lightning.report.figures.accuracy import Cost, alpha_beta_figure, cost_figure, task_accuracy_figure
 from ddn_lightning.report.figures.memory import entropy_figure
-from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
-from ddn_lightning.report.figures.run_figures import Picture, entropy_curve
+from ddn_lightning.report.figures.predictions import normalised
+from ddn_lightning.report.figures.run_figures import Picture, confusion_picture, entropy_curve, probability_picture
+from ddn_lightning.report.figures.style import DASHES, tasks_left_out
+from ddn_lightning.report.run_labels import method_title, named_groups, run_labels
 from ddn_lightning.report.seed_group import by_seed
 from ddn_lightning.report.statistic import Estimate, estimate
-from ddn_lightning.runs.recorded_run import RecordedRun
+from ddn_lightning.runs.recorded_run import RecordedRun, curves_of
 from ddn_lightning.runs.results import Results
 
 MOST_LINES = 10  # readers cannot distinguish more
@@ -22,40 +27,86 @@ Points = dict[float, tuple[Estimate, Estimate]]  # ACC and FM by the value of a 
 
 def comparison_pictures(runs: Sequence[RecordedRun]) -> list[Picture]:
     """The figures that compare finished runs on the same data; none for a single run."""
+    by_data = _by_data(runs)
+    return [
+        replace(picture, title=f"{picture.title} ({data[0]})") if len(by_data) > 1 else picture
+        for data, same in by_data.items()
+        if len(same) > 1
+        for draw in (_accuracy, _cost, _entropy, _alpha_beta, _predictions)
+        for picture in draw(same)
+    ]
+
+
+def not_compared(runs: Sequence[RecordedRun]) -> list[str]:
+    """The names of the runs that no figure compares, because no other run has the same data."""
+    return [same[0].name for same in _by_data(runs).values() if len(same) == 1 < len(runs)]
+
+
+def _by_data(runs: Sequence[RecordedRun]) -> dict[tuple[object, ...], list[RecordedRun]]:
     by_data: dict[tuple[object, ...], list[RecordedRun]] = {}
     for run in runs:
         if run.results is not None:
             data = (run.results.dataset, run.results.class_names, len(run.results.matrix))
             by_data.setdefault(data, []).append(run)
-    return [
-        replace(picture, title=f"{picture.title} ({data[0]})") if len(by_data) > 1 else picture
-        for data, same in by_data.items()
-        if len(same) > 1
-        for draw in (_accuracy, _cost, _predictions, _entropy, _alpha_beta)
-        for picture in draw(same)
-    ]
+    return by_data
 
 
 def _accuracy(runs: Sequence[RecordedRun]) -> list[Picture]:
-    shown = runs[:MOST_LINES]
-    figure = task_accuracy_figure({run.name: run.task_curves for run in shown})
-    finals = ", ".join(f"{run.name} {run.results.acc:.1f} %" for run in shown if run.results and run.results.acc)
-    title = f"Accuracy of each task over training{_left_out(len(shown), len(runs))}"
-    return [Picture("task_accuracy", title, figure, f"{title}, by run. At the end, on average: {finals}.")]
+    """A line per run, those of one group in one colour; of more than can be distinguished, a line per group."""
+    groups = named_groups(runs)
+    has_few = len(runs) <= MOST_LINES and all(len(group) <= len(DASHES) for group in groups.values())
+    if has_few or len(groups) == 1:
+        labels = run_labels(runs)
+        shown = [run for group in groups.values() for run in group][:MOST_LINES]
+        curves = {labels[run.name]: run.task_curves for run in shown}
+        figure = task_accuracy_figure(curves, _group_numbers(shown, groups))
+        what, left_out = "", _left_out(len(shown), len(runs))
+    else:
+        means = {f"{name} ({len(group)})": _mean_matrix(group) for name, group in groups.items()}
+        chosen = dict(list(means.items())[:MOST_LINES])
+        figure = task_accuracy_figure({name: curves_of(matrix) for name, matrix in chosen.items()})
+        what, left_out = ", mean of each group (number of runs)", _left_out(len(chosen), len(means), "groups")
+    title = f"Accuracy of each task over training{what}{left_out}{tasks_left_out(len(_matrix(runs[0])))}"
+    finals = ", ".join(
+        f"{name} {estimate(run.results.acc for run in group if run.results)}" for name, group in groups.items()
+    )
+    caption = f"{title}{_class_orders(runs)}"
+    return [Picture("task_accuracy", caption, figure, f"{title}. ACC at the end, mean (number of runs): {finals}.")]
 
 
-def _left_out(shown: int, total: int) -> str:
+def _matrix(run: RecordedRun) -> Tensor:
+    assert run.results is not None
+    return run.results.matrix
+
+
+def _mean_matrix(runs: Sequence[RecordedRun]) -> Tensor:
+    return torch.stack([_matrix(run) for run in runs]).mean(dim=0)
+
+
+def _group_numbers(runs: Sequence[RecordedRun], groups: Mapping[str, Sequence[RecordedRun]]) -> list[int]:
+    numbers = {run.name: number for number, members in enumerate(groups.values()) for run in members}
+    return [numbers[run.name] for run in runs]
+
+
+def _class_orders(runs: Sequence[RecordedRun]) -> str:
+    """A warning, if a task does not have the same classes in all runs."""
+    orders = [run.observed.is_class_of_task for run in runs if run.observed is not None]
+    is_same = all(order.equal(orders[0]) for order in orders)
+    return "" if is_same else "; the class order differs, so a task has other classes in other runs"
+
+
+def _left_out(shown: int, total: int, of: str = "runs") -> str:
     """The end of a title whose figure does not show all runs.
 
     >>> _left_out(10, 200), _left_out(3, 3)
     (', 10 of 200 runs', '')
     """
-    return f", {shown} of {total} runs" if shown < total else ""
+    return f", {shown} of {total} {of}" if shown < total else ""
 
 
 def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
     costs = {
-        str(run.folder): Cost(results.seconds, results.acc, results.title)
+        str(run.folder): Cost(results.seconds, results.acc, method_title(results))
         for run in runs
         if (results := run.results) and results.seconds is not None and results.acc is not None
     }
@@ -69,36 +120,28 @@ def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
         for name, members in groups.items()
     ]
     description = f"Mean ± standard deviation (number of runs). {'; '.join(means)}."
-    return [Picture("cost", "Accuracy against training time", cost_figure(costs), description)]
+    caption = f"Accuracy against training time, a point per run{_left_out(len(costs), len(runs))}"
+    return [Picture("cost", caption, cost_figure(costs), description)]
 
 
 def _predictions(runs: Sequence[RecordedRun]) -> list[Picture]:
-    candidates = [run for run in runs if run.observed is not None]
-    chosen = _side_by_side(candidates)
-    observed = {run.name: run.observed.tensors() for run in chosen if run.observed is not None}
-    confusions = {name: tensors["confusion"] for name, tensors in observed.items() if "confusion" in tensors}
-    means = {name: tensors["probability"] for name, tensors in observed.items() if "probability" in tensors}
+    labels, chosen = run_labels(runs), _side_by_side(runs)
+    observed = {labels[run.name]: run.observed for run in chosen if run.observed is not None}
+    confusions = {label: one.confusion for label, one in observed.items() if one.confusion is not None}
+    means = {label: one.probability for label, one in observed.items() if one.probability is not None}
     if len(confusions) < 2 or len({len(table) for table in (*confusions.values(), *means.values())}) > 1:
         return []
     names = None if chosen[0].results is None else chosen[0].results.class_names
-    recalls = {name: 100 * float((t.diagonal() / t.sum(dim=1)).nanmean()) for name, t in confusions.items()}
-    true_class = {name: 100 * float(t.diagonal().nanmean()) for name, t in means.items()}
-    draw = probability_figure if len(next(iter(means.values()))) <= FEW_CLASSES else probability_map
-    left_out = _left_out(len(chosen), len(candidates))
-    return [
-        Picture(
-            "confusion",
-            f"Which class is taken for which{left_out}",
-            confusion_figure(confusions, names),
-            f"Normalised confusion matrices. Recognised on average: {_percentages(recalls)}.",
-        ),
-        Picture(
-            "probability",
-            f"Mean predicted probabilities of each true class{left_out}",
-            draw(means, names),
-            f"Mean predicted probabilities by true class. Of the true class itself: {_percentages(true_class)}.",
-        ),
-    ]
+    recalls = {label: 100 * float(normalised(table).diagonal().nanmean()) for label, table in confusions.items()}
+    description = f"Normalised confusion matrices. Recognised on average: {_percentages(recalls)}."
+    pictures = [confusion_picture(observed, names, description)]
+    if means:
+        true_class = {label: 100 * float(table.diagonal().nanmean()) for label, table in means.items()}
+        description = f"Mean predicted probabilities. Of the true class itself: {_percentages(true_class)}."
+        pictures.append(probability_picture(observed, names, description, FEW_CLASSES))
+    left_out = _left_out(len(observed), len(runs))
+    which = f"{left_out}: {'; '.join(observed)}" if left_out else ""
+    return [replace(picture, title=f"{picture.title}{which}") for picture in pictures]
 
 
 def _percentages(values: Mapping[str, float]) -> str:
@@ -106,23 +149,27 @@ def _percentages(values: Mapping[str, float]) -> str:
 
 
 def _side_by_side(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
-    """The first run of each method and plug-in; if all have the same, the first two runs."""
+    """The first run with observations of each method and plug-in; if all have the same, the first two."""
     first: dict[str, RecordedRun] = {}
-    for run in runs:
+    known = [run for run in runs if run.observed is not None]
+    for run in known:
         if run.results is not None:
-            first.setdefault(run.results.title, run)
-    return list(first.values())[:MOST_SIDE_BY_SIDE] if len(first) > 1 else list(runs[:2])
+            first.setdefault(method_title(run.results), run)
+    return list(first.values())[:MOST_SIDE_BY_SIDE] if len(first) > 1 else known[:2]
 
 
 def _entropy(runs: Sequence[RecordedRun]) -> list[Picture]:
-    curves = {run.name: curve for run in runs if (curve := entropy_curve(run)).values}
-    sizes = {run.observed.num_classes for run in runs if run.observed is not None and run.name in curves}
-    if len(curves) < 2 or len(sizes) != 1:
+    labels, groups = run_labels(runs), named_groups(runs)
+    found = [(run, curve) for run in runs if (curve := entropy_curve(run)).values]
+    sizes = {run.observed.num_classes for run, _ in found if run.observed is not None}
+    if len(found) < 2 or len(sizes) != 1:
         return []
-    shown = dict(list(curves.items())[:MOST_LINES])
-    finals = ", ".join(f"{name} {curve.values[-1]:.2f} nats" for name, curve in shown.items())
-    title = f"Entropy of the soft labels{_left_out(len(shown), len(curves))}"
-    return [Picture("label_entropy", title, entropy_figure(shown, sizes.pop()), f"At the end: {finals}.")]
+    shown = found[:MOST_LINES]
+    curves = {labels[run.name]: curve for run, curve in shown}
+    finals = ", ".join(f"{label} {curve.values[-1]:.2f} nats" for label, curve in curves.items())
+    figure = entropy_figure(curves, sizes.pop(), _group_numbers([run for run, _ in shown], groups))
+    caption = f"Entropy of the soft labels{_left_out(len(shown), len(found), 'runs that have any')}"
+    return [Picture("label_entropy", caption, figure, f"At the end: {finals}.")]
 
 
 def _alpha_beta(runs: Sequence[RecordedRun]) -> list[Picture]:

@@ -8,11 +8,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, panels, series, shorten
+from ddn_lightning.report.figures.style import (
+    COLOURS,
+    LEGEND_LINE,
+    MOST_TICKS,
+    class_space,
+    heat_map,
+    in_style,
+    legend_shape,
+    panels,
+    series_by_group,
+    short_names,
+    shorten,
+)
 from ddn_lightning.runs.recorded_run import Curve
 
-SAMPLES_IN_A_ROW = 6
+SAMPLES_IN_A_ROW = 4
 LEAST_SHARE = 0.05  # classes with a smaller share of a soft label are not listed below the image
+LONGEST_CLASS = 9  # letters of a name below an image
+LETTERS_BELOW_AN_IMAGE = 15
+UNIFORM = "uniform labels"
 
 
 def composition_figure(composition: Tensor, is_class_of_task: Tensor) -> Figure:
@@ -37,7 +52,7 @@ def composition_figure(composition: Tensor, is_class_of_task: Tensor) -> Figure:
                     axes.text(stage, bottom + height / 2, str(task + 1), ha="center", va="center", color="#ffffff")
             base = [bottom + height for bottom, height in zip(base, heights, strict=True)]
         axes.set(xlabel="after learning task", ylabel="samples of task (number in bar)")
-        axes.set_xticks(range(1, len(composition) + 1))
+        axes.set_xticks(range(1, len(composition) + 1, -(-len(composition) // MOST_TICKS)))
         axes.grid(axis="x", visible=False)
     return figure
 
@@ -51,33 +66,36 @@ def soft_label_figure(soft_labels: Tensor, class_names: Sequence[str] | None = N
         class_names: Names of the classes; by default their numbers.
     """
     names = [shorten(name, 10) for name in class_names or map(str, range(len(soft_labels)))]
-    space = 1.1 if class_names else 0.8
     with in_style():
+        space = class_space(names)
         figure, (axes,) = panels(size=(4.4 + space, 3.7 + space), margins=(space, space, 0.95, 0.2))
         heat_map(figure, axes, soft_labels.double().numpy(), PowerNorm(0.5, 0, 1), names)
         axes.set(xlabel="part of class in the soft label", ylabel="true class")
     return figure
 
 
-def entropy_figure(curves: Mapping[str, Curve], num_classes: int) -> Figure:
-    """Entropy of the soft labels over training; dashed, that of uniform labels.
+def entropy_figure(curves: Mapping[str, Curve], num_classes: int, groups: Sequence[int] | None = None) -> Figure:
+    """Entropy of the soft labels over training, and that of uniform labels.
 
     Args:
         curves: Mean entropy in nats, for each run by name.
         num_classes: Number of classes.
+        groups: Number of the group of each run: those of one group share a colour. By default each is a group.
     """
+    names = short_names(list(curves))
+    styles = series_by_group(range(len(curves)) if groups is None else groups)
     with in_style():
-        above = 0.2 if len(curves) == 1 else 0.2 + 0.3 * -(-(len(curves) + 1) // 3)  # rows of the legend
+        columns, rows = legend_shape([*names, UNIFORM], 6.4)
+        above = 0.2 + LEGEND_LINE * rows
         figure, (axes,) = panels(size=(6.4, 3.4 + above), margins=(0.8, 0.7, 0.2, above))
-        for index, (name, curve) in enumerate(curves.items()):
-            style = {**series(index), **({"marker": "none"} if len(curve.values) > 30 else {})}
-            axes.plot(list(curve.tasks_learned), list(curve.values), label=shorten(name), **style)
-        axes.axhline(float(numpy.log(num_classes)), color="#9a9a9a", linestyle="--", label="uniform")
+        for name, curve, style in zip(names, curves.values(), styles, strict=True):
+            shown = {**style, **({"marker": "none"} if len(curve.values) > 30 else {})}
+            axes.plot(list(curve.tasks_learned), list(curve.values), label=name, **shown)
+        axes.axhline(float(numpy.log(num_classes)), color="#9a9a9a", linestyle="-.", label=UNIFORM)
         axes.set(xlabel="tasks learned", ylabel="label entropy (nats)")
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if len(curves) > 1:
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+        figure.legend(loc="upper center", ncols=columns)
     return figure
 
 
@@ -127,11 +145,12 @@ def describe_sample(label: int, soft_label: Tensor | None, class_names: Sequence
     """
 
     def name(index: int) -> str:
-        return str(index) if class_names is None else shorten(class_names[index], 10)
+        return str(index) if class_names is None else shorten(class_names[index], LONGEST_CLASS)
 
     if soft_label is None:
         return name(label)
     order = soft_label.argsort(descending=True, stable=True)[:2].tolist()
     parts = [f"{name(index)}: {100 * float(soft_label[index]):.0f} %" for index in order]
     listed = [part for part, index in zip(parts, order, strict=True) if float(soft_label[index]) > LEAST_SHARE]
-    return f"{name(label)} → " + "\n".join(listed)
+    is_short = not listed or len(f"{name(label)} → {listed[0]}") <= LETTERS_BELOW_AN_IMAGE
+    return f"{name(label)} →{' ' if is_short else chr(10)}" + "\n".join(listed)

@@ -9,12 +9,21 @@ from matplotlib.lines import Line2D
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.figures.run_figures import Picture
-from ddn_lightning.report.figures.style import GRID, INK, in_style, panels, series, shorten
+from ddn_lightning.report.figures.style import (
+    GRID,
+    INK,
+    LEGEND_LINE,
+    in_style,
+    legend_shape,
+    panels,
+    series,
+    short_names,
+    shorten,
+)
 from ddn_lightning.report.group_comparison import ComparedRow
 from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate
 
-LONGEST_GROUP = 44
-LEGEND_LINE = 0.3  # inches
+FRONT = "Pareto front of the means"
 MEASURES: tuple[Literal["acc", "fm"], ...] = ("acc", "fm")
 RING: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": INK, "markeredgewidth": 1.2}
 LABELS = {"acc": "ACC (%), higher is better", "fm": "FM (%), lower is better"}
@@ -56,19 +65,22 @@ def pareto_figure(rows: Sequence[ComparedRow]) -> Figure:
     beds = sorted({row.test_bed for row in rows})
     groups = list(dict.fromkeys(row.group for row in rows))
     has_both_statistics = len({row.statistics for row in rows}) > 1
-    lines = -(-(len(groups) + 1) // 2) + has_both_statistics
+    has_front = any(row.acc.n >= FEWEST_SEEDS for row in rows)
+    names = short_names(groups)
     with in_style():
+        columns, lines = legend_shape([*names, *([FRONT] if has_front else [])], 4.6 * len(MEASURES))
+        lines += has_both_statistics
         size = (4.6, 3.6 + LEGEND_LINE * lines / len(beds))
         figure, axes = panels(len(beds), len(MEASURES), size=size, margins=(0.8, 0.7, 0.2, 0.2))
         figure.subplots_adjust(top=figure.subplotpars.top - LEGEND_LINE * lines / figure.get_figheight())
         for place, panel in enumerate(axes):
             shown = [row for row in rows if row.test_bed == beds[place // len(MEASURES)]]
             _draw(panel, shown, MEASURES[place % len(MEASURES)], groups, has_both_statistics)
-        handles = [Line2D([], [], label=shorten(name, LONGEST_GROUP), **_marker(n)) for n, name in enumerate(groups)]
+        handles = [Line2D([], [], label=name, **_marker(n)) for n, name in enumerate(names)]
         ring = {**RING, "markersize": 15, "linestyle": ":", "color": GRID}
-        handles.append(Line2D([], [], marker="o", label="Pareto front of the means", **ring))
+        handles += [Line2D([], [], marker="o", label=FRONT, **ring)] if has_front else []
         title = "BatchNorm statistics: running (hollow), calibrated (filled)" if has_both_statistics else None
-        figure.legend(handles=handles, loc="upper center", ncols=2, title=title, title_fontsize="medium")
+        figure.legend(handles=handles, loc="upper left", ncols=columns, title=title, title_fontsize="medium")
     return figure
 
 
@@ -81,7 +93,11 @@ def pareto_pictures(rows: Sequence[ComparedRow]) -> list[Picture]:
     listed = "; ".join(
         f"{row.title}: ACC {row.acc.mean:.1f} % in {cost} CPU minutes" for row, cost in zip(known, minutes, strict=True)
     )
-    return [Picture("pareto", "ACC and FM over cost, with the Pareto front", pareto_figure(known), f"{listed}.")]
+    has_front = any(row.acc.n >= FEWEST_SEEDS for row in known)
+    front = f"{'with the' if has_front else 'without a'} Pareto front, which needs {FEWEST_SEEDS} seeds of a group"
+    unknown = len(rows) - len(known)
+    left_out = f"; {unknown} of {len(rows)} groups have not recorded it" if unknown else ""
+    return [Picture("pareto", f"ACC and FM over cost, {front}{left_out}", pareto_figure(known), f"{listed}.")]
 
 
 def _draw(

@@ -7,9 +7,20 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ddn_lightning.report.figures.style import COLOURS, heat_map, in_style, panels, shorten
+from ddn_lightning.report.figures.style import (
+    COLOURS,
+    LEGEND_LINE,
+    class_space,
+    heat_map,
+    in_style,
+    legend_shape,
+    panels,
+    short_names,
+    shorten,
+)
 
 CLASSES_IN_A_ROW = 5
+LONGEST_TITLE = 32
 
 
 def normalised(confusion: Tensor) -> Tensor:
@@ -57,19 +68,22 @@ def probability_figure(probabilities: Mapping[str, Tensor], class_names: Sequenc
     columns = min(num_classes, CLASSES_IN_A_ROW)
     rows = -(-num_classes // columns)
     with in_style():
-        figure, axes = panels(rows, columns, size=(2.5, 2.4), margins=(0.75, 0.65, 0.1, 0.4), sharey=True)
+        legend_columns, legend_rows = legend_shape(short_names(list(probabilities)), 2.4 * columns)
+        size = (2.4, 2.4 + LEGEND_LINE * legend_rows / rows)
+        figure, axes = panels(rows, columns, size=size, margins=(0.2, 0.65, 0.1, 0.4), edge=0.5, sharey=True)
         for label, panel in enumerate(axes):
             panel.set_visible(label < num_classes)
             if label < num_classes:
-                _bars(panel, {name: means[label] for name, means in probabilities.items()})
+                shown = zip(short_names(list(probabilities)), probabilities.values(), strict=True)
+                _bars(panel, {name: means[label] for name, means in shown})
                 panel.axvspan(label - 0.5, label + 0.5, color="#9a9a9a", alpha=0.25, linewidth=0)
                 panel.set_title(f"true: {shorten(names[label], 12)}")
             panel.set(ylim=(0, 1.02), xlabel="class" if label >= num_classes - columns else "")
         for row in range(rows):
             axes[row * columns].set_ylabel("probability")
-        figure.subplots_adjust(top=figure.subplotpars.top - 0.35 / figure.get_figheight())
+        figure.subplots_adjust(top=figure.subplotpars.top - LEGEND_LINE * legend_rows / figure.get_figheight())
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper center", ncols=max(1, len(labels)))
+        figure.legend(handles, labels, loc="upper left", ncols=legend_columns)
     return figure
 
 
@@ -77,18 +91,18 @@ def _bars(axes: Axes, means: Mapping[str, Tensor]) -> None:
     width = 0.8 / len(means)
     for index, (name, values) in enumerate(means.items()):
         places = [label - 0.4 + (index + 0.5) * width for label in range(len(values))]
-        axes.bar(places, values.tolist(), width, label=shorten(name), color=COLOURS[index % len(COLOURS)])
+        axes.bar(places, values.tolist(), width, label=name, color=COLOURS[index % len(COLOURS)])
 
 
 def _side_by_side(tables: Mapping[str, Tensor], class_names: Sequence[str] | None, label: str) -> Figure:
     num_classes = len(next(iter(tables.values())))
     names = [shorten(name, 10) for name in class_names or map(str, range(num_classes))]
-    space = 1.1 if class_names else 0.8
     with in_style():
+        space = class_space(names)
         size = (3.9 + space, 3.7 + space)
         figure, axes = panels(1, len(tables), size=size, margins=(space, space, 0.75, 0.45))
-        for panel, (name, table) in zip(axes, tables.items(), strict=True):
+        for panel, name, table in zip(axes, short_names(list(tables), LONGEST_TITLE), tables.values(), strict=True):
             heat_map(figure, panel, table.double().numpy(), Normalize(0, 1), names)
-            panel.set(xlabel=label, title=shorten(name))
+            panel.set(xlabel=label, title=name)
         axes[0].set_ylabel("true class")
     return figure

@@ -1,6 +1,6 @@
 """All figures of one run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +9,17 @@ from matplotlib.figure import Figure
 
 from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, task_accuracy_figure
 from ddn_lightning.report.figures.anytime import Band, anytime_tasks_figure
+from ddn_lightning.report.figures.by_task import by_task_figure, is_shown_by_task, shares_by_task
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
-from ddn_lightning.report.figures.predictions import confusion_figure, normalised, probability_map
+from ddn_lightning.report.figures.predictions import (
+    confusion_figure,
+    normalised,
+    probability_figure,
+    probability_map,
+)
 from ddn_lightning.report.figures.stream import stream_figure
-from ddn_lightning.report.figures.style import save
+from ddn_lightning.report.figures.style import save, tasks_left_out
+from ddn_lightning.report.run_labels import run_labels
 from ddn_lightning.runs.observed import Observed
 from ddn_lightning.runs.recorded_run import Curve, RecordedRun
 
@@ -41,7 +48,7 @@ def pictures_of(run: RecordedRun) -> list[Picture]:
     pictures = [*_accuracy(run), *_anytime(run)]
     if run.observed is not None:
         names = None if run.results is None else run.results.class_names
-        pictures += _predictions(run.name, run.observed, names)
+        pictures += _predictions(run_labels([run])[run.name], run.observed, names)
         pictures += _stream(run.observed, names)
         pictures += _memory(run.observed, names)
         pictures += _labels(run, run.observed, names)
@@ -63,7 +70,7 @@ def _accuracy(run: RecordedRun) -> Iterator[Picture]:
     finals = ", ".join(f"task {task + 1} {value:.1f} %" for task, value in enumerate(last.tolist()) if value == value)
     yield Picture(
         "task_accuracy",
-        "Accuracy of each task over training",
+        f"Accuracy of each task over training{tasks_left_out(len(matrix))}",
         task_accuracy_figure({run.name: run.task_curves}),
         f"Accuracy of each task over training. At the end: {finals}.",
     )
@@ -83,7 +90,7 @@ def _anytime(run: RecordedRun) -> Iterator[Picture]:
     known = ", ".join(f"task {task + 1} {value:.1f} %" for task, value in enumerate(lowest) if value <= 100)
     yield Picture(
         "anytime",
-        "Accuracy of each task over steps, on a subset of the images",
+        f"Accuracy of each task over steps, on a subset of the images{tasks_left_out(accuracies.shape[1])}",
         anytime_tasks_figure([Band.of(steps, column[None]) for column in accuracies.T], run.anytime.switches),
         f"Accuracy of each task at {len(steps)} evaluations; dotted lines are task switches. Lowest: {known}.",
     )
@@ -92,20 +99,45 @@ def _anytime(run: RecordedRun) -> Iterator[Picture]:
 def _predictions(run: str, observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
     if observed.confusion is not None:
         recall = float(normalised(observed.confusion).diagonal().nanmean())
-        yield Picture(
-            "confusion",
-            "Which class is taken for which",
-            confusion_figure({run: observed.confusion}, names),
-            f"Normalised confusion matrix: on average {100 * recall:.1f} % of a class are recognised.",
-        )
+        description = f"Normalised confusion matrix: on average {100 * recall:.1f} % of a class are recognised."
+        yield confusion_picture({run: observed}, names, description)
     if observed.probability is not None:
         last_task = float(observed.probability.nanmean(dim=0)[observed.is_class_of_task[-1]].sum())
-        yield Picture(
-            "probability",
-            "Mean predicted probabilities of each true class",
-            probability_map({run: observed.probability}, names),
-            f"Mean predicted probabilities: the classes of the last task get {100 * last_task:.1f} % of all.",
-        )
+        description = f"Mean predicted probabilities: the classes of the last task get {100 * last_task:.1f} % of all."
+        yield probability_picture({run: observed}, names, description)
+
+
+def confusion_picture(runs: Mapping[str, Observed], names: Sequence[str] | None, description: str) -> Picture:
+    """Confusion matrices side by side; of many classes, by task."""
+    tables = {label: one.confusion for label, one in runs.items() if one.confusion is not None}
+    if not all(is_shown_by_task(one.is_class_of_task) for one in runs.values()):
+        title = "Which class is taken for which"
+        return Picture("confusion", title, confusion_figure(tables, names), description)
+    shares = {label: shares_by_task(normalised(t), runs[label].is_class_of_task) for label, t in tables.items()}
+    title = f"Which task's classes are taken for which task's: {_summed(runs)}"
+    return Picture("confusion", title, by_task_figure(shares, "task of the predicted class (%)"), description)
+
+
+def probability_picture(
+    runs: Mapping[str, Observed], names: Sequence[str] | None, description: str, most_in_panels: int = 0
+) -> Picture:
+    """Mean predicted probabilities side by side; of up to ``most_in_panels`` classes in panels, of many by task."""
+    tables = {label: one.probability for label, one in runs.items() if one.probability is not None}
+    if all(is_shown_by_task(one.is_class_of_task) for one in runs.values()):
+        shares = {label: shares_by_task(table, runs[label].is_class_of_task) for label, table in tables.items()}
+        title = f"Mean predicted probability of each task's classes: {_summed(runs)}"
+        return Picture("probability", title, by_task_figure(shares, "task of the class (%)"), description)
+    draw = probability_figure if len(next(iter(tables.values()))) <= most_in_panels else probability_map
+    return Picture("probability", "Mean predicted probabilities of each true class", draw(tables, names), description)
+
+
+def _summed(runs: Mapping[str, Observed]) -> str:
+    """What a figure by task leaves out.
+
+    >>> _summed({"ER": Observed(torch.eye(4).bool())})
+    '4 classes, summed by task'
+    """
+    return f"{next(iter(runs.values())).num_classes} classes, summed by task"
 
 
 def _stream(observed: Observed, names: Sequence[str] | None) -> Iterator[Picture]:
@@ -149,19 +181,22 @@ def _labels(run: RecordedRun, observed: Observed, names: Sequence[str] | None) -
     if observed.soft_labels is None:
         return
     last = max((t for t, labels in enumerate(observed.soft_labels) if not labels.isnan().all()), default=0)
-    labels = observed.soft_labels[last]
+    label, labels = run_labels([run])[run.name], observed.soft_labels[last]
     entropy = entropy_curve(run)
     ends = f"from {entropy.values[0]:.2f} to {entropy.values[-1]:.2f} nats" if entropy.values else "unknown"
-    yield Picture(
-        "soft_labels",
-        "Mean soft label of each class in memory",
-        soft_label_figure(labels, names),
-        f"Soft labels give the true class {100 * float(labels.diagonal().nanmean()):.1f} % on average.",
-    )
+    true_class = 100 * float(labels.diagonal().nanmean())
+    title = "Mean soft label of each class in memory"
+    description = f"Soft labels give the true class {true_class:.1f} % on average."
+    if is_shown_by_task(observed.is_class_of_task):
+        shares = {label: shares_by_task(labels, observed.is_class_of_task)}
+        title = f"Mean soft label of each task's classes in memory: {_summed({label: observed})}"
+        yield Picture("soft_labels", title, by_task_figure(shares, "task in the soft label (%)"), description)
+    else:
+        yield Picture("soft_labels", title, soft_label_figure(labels, names), description)
     yield Picture(
         "label_entropy",
         "Entropy of the soft labels",
-        entropy_figure({run.name: entropy}, observed.num_classes),
+        entropy_figure({label: entropy}, observed.num_classes),
         f"Entropy of the soft labels over training: {ends}.",
     )
 

@@ -8,7 +8,18 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ddn_lightning.report.figures.style import COLOUR_MAP, INK, MOST_TICKS, in_style, panels, shorten
+from ddn_lightning.report.figures.style import (
+    COLOUR_MAP,
+    INK,
+    LARGE_TICKS,
+    MOST_TICKS,
+    class_space,
+    in_style,
+    panels,
+    shorten,
+)
+
+TASK_NUMBERS = 12  # below a panel
 
 
 def stream_figure(
@@ -24,17 +35,18 @@ def stream_figure(
         class_names: Names of the classes; by default their numbers.
     """
     order = _by_time(stream)
-    space = 1.3 if class_names else 0.8
+    is_named = len(order) <= MOST_TICKS
+    names = class_names or [str(label) for label in range(stream.shape[1])]
+    shown = [shorten(names[label], 12) for label in order.tolist()]
     with in_style():
+        space = class_space(shown if is_named else ())
         figure, axes = panels(1, 1 if composition is None else 2, (4.1 + space, 3.8), (space, 0.7, 0.25, 0.45))
         _draw(axes[0], stream[:, order], num_tasks, "training samples")
         if composition is not None:
             _draw(axes[1], composition[:, order], num_tasks, "samples in memory")
-        names = class_names or [str(label) for label in range(stream.shape[1])]
-        for panel in axes:
-            places = range(0, len(order), -(-len(order) // MOST_TICKS))
-            panel.set_yticks(list(places), [shorten(names[int(order[place])], 14) for place in places])
-        axes[0].set_ylabel("class")
+        for panel in axes if is_named else ():
+            panel.set_yticks(range(len(order)), shown, fontsize=9 if len(order) > LARGE_TICKS else None)
+        axes[0].set_ylabel("class" if is_named else "classes, as they come")
     return figure
 
 
@@ -72,6 +84,6 @@ def _draw(axes: Axes, counts: Tensor, num_tasks: int, title: str) -> None:
     for task in range(1, num_tasks):
         axes.axvline(task + 0.5, color=INK, linewidth=0.5, alpha=0.4)
     axes.set_title(f"{title} (at most {most:.0f})")
-    axes.set_xticks(range(1, num_tasks + 1, -(-num_tasks // MOST_TICKS)))
+    axes.set_xticks(range(1, num_tasks + 1, -(-num_tasks // TASK_NUMBERS)))
     axes.set_xlabel("task")
     axes.grid(False)

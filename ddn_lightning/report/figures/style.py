@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 
 from ddn_lightning.runs.files import atomic_write, write_text
 
@@ -22,7 +25,12 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":")
 COLOUR_MAP = "cividis"
 MOST_TICKS = 20
-LONGEST_NAME = 24
+LARGE_TICKS = 12  # more labels on an axis are smaller
+MOST_TASKS = 20  # lines or panels, one of each task
+LONGEST_NAME = 48
+LETTER_SIZE = 12  # points
+LEGEND_LINE = 0.3  # inches
+LEGEND_GAP = 0.85  # inches: the line, and the spaces, of each entry of a legend
 RESOLUTION = 110  # dots per inch: a figure of 7 inches is 770 wide
 SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -32,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 12,
-    "font.size": 12,
+    "font.size": LETTER_SIZE,
     "grid.alpha": 0.4,
     "grid.color": GRID,
     "legend.frameon": False,
@@ -59,6 +67,7 @@ def panels(
     columns: int = 1,
     size: tuple[float, float] = (6.4, 3.6),
     margins: tuple[float, float, float, float] = (0.8, 0.7, 0.2, 0.45),
+    edge: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Figure, list[Axes]]:
     """A figure with equal panels, laid out by hand because matplotlib's layout engines double the time.
@@ -68,21 +77,59 @@ def panels(
         columns: Columns of panels.
         size: Width and height of one panel with its margins, in inches.
         margins: Space to the left, below, to the right and above each panel, in inches.
+        edge: Further space at the left edge of the figure, for an axis that all panels of a row share.
         **kwargs: Arguments of ``Figure.subplots``.
     """
-    figure = Figure(figsize=(columns * size[0], rows * size[1]))
+    width = columns * size[0] + edge
+    figure = Figure(figsize=(width, rows * size[1]))
     axes = figure.subplots(rows, columns, squeeze=False, **kwargs)
     left, below, right, above = margins
     inner_width, inner_height = size[0] - left - right, size[1] - below - above
     figure.subplots_adjust(
-        left=left / (columns * size[0]),
-        right=1 - right / (columns * size[0]),
+        left=(edge + left) / width,
+        right=1 - right / width,
         bottom=below / (rows * size[1]),
         top=1 - above / (rows * size[1]),
         wspace=(left + right) / inner_width,
         hspace=(below + above) / inner_height,
     )
     return figure, list(axes.flat)
+
+
+def legend_shape(names: Sequence[str], width: float) -> tuple[int, int]:
+    """Columns and rows of a legend that fits into a width in inches.
+
+    >>> legend_shape(["ER, seed 0", "ER, seed 1", "ER + DDN, seed 0"], width=6.4)
+    (2, 2)
+    """
+    widest = max(map(text_width, names), default=0.0)
+    rows = -(-len(names) // max(1, int(width / (widest + LEGEND_GAP))))
+    return -(-len(names) // max(1, rows)), rows  # equally long columns
+
+
+def text_width(text: str) -> float:
+    """Width of a text in inches."""
+    points, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=LETTER_SIZE), ismath=False)
+    return float(points) / 72
+
+
+def shown_tasks(number: int) -> range:
+    """The tasks that a figure with something for each of them shows, counted from 0.
+
+    >>> list(shown_tasks(3)), list(shown_tasks(50))[:3]
+    ([0, 1, 2], [0, 3, 6])
+    """
+    return range(0, number, max(1, -(-number // MOST_TASKS)))
+
+
+def tasks_left_out(number: int) -> str:
+    """The end of a title whose figure does not show all tasks.
+
+    >>> tasks_left_out(50), tasks_left_out(10)
+    (', 17 of 50 tasks', '')
+    """
+    shown = len(shown_tasks(number))
+    return f", {shown} of {number} tasks" if shown < number else ""
 
 
 def series(index: int) -> dict[str, Any]:
@@ -98,6 +145,31 @@ def series(index: int) -> dict[str, Any]:
     }
 
 
+def series_by_group(groups: Sequence[int]) -> list[dict[str, Any]]:
+    """Style of each of several lines: those of one group share colour and marker, and differ in their dashes.
+
+    >>> [style["linestyle"] for style in series_by_group([0, 0, 1])]
+    ['-', '--', '-']
+    """
+    if len(set(groups)) == 1:
+        return [series(index) for index in range(len(groups))]
+    before = [groups[:index].count(group) for index, group in enumerate(groups)]
+    return [{**series(g), "linestyle": DASHES[n % len(DASHES)]} for g, n in zip(groups, before, strict=True)]
+
+
+def short_names(names: Sequence[str], most: int = LONGEST_NAME) -> list[str]:
+    """Names of limited length for a legend; those that look the same are numbered.
+
+    >>> short_names(["abcdef", "abcef", "ef"], most=3)
+    ['a…f (1)', 'a…f (2)', 'ef']
+    """
+    short = [shorten(name, most) for name in names]
+    counts = Counter(short)
+    return [
+        f"{name} ({short[: index + 1].count(name)})" if counts[name] > 1 else name for index, name in enumerate(short)
+    ]
+
+
 def shorten(name: str, most: int = LONGEST_NAME) -> str:
     """A name of limited length that matplotlib shows in legends, unlike those that start with ``_``.
 
@@ -108,6 +180,11 @@ def shorten(name: str, most: int = LONGEST_NAME) -> str:
     if len(name) > most:
         name = f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
     return f" {name}" if name.startswith("_") else name
+
+
+def class_space(names: Sequence[str]) -> float:
+    """Inches beside an axis for the names of classes, and for its label."""
+    return max(0.8, 0.5 + max(map(text_width, names), default=0.0))
 
 
 def heat_map(
@@ -125,8 +202,12 @@ def heat_map(
     for axis, length in ((axes.xaxis, values.shape[1]), (axes.yaxis, values.shape[0])):
         places = range(0, length, step)
         axis.set_ticks(list(places), [names[place] for place in places])
+    if len(names) > LARGE_TICKS:
+        axes.tick_params(labelsize=9)
     if any(len(name) > 2 for name in names):
         axes.tick_params(axis="x", labelrotation=45)
+        for label in axes.get_xticklabels():
+            label.set(horizontalalignment="right", rotation_mode="anchor")
     box = axes.get_position()
     scale = figure.add_axes((box.x1 + 0.1 / figure.get_figwidth(), box.y0, 0.14 / figure.get_figwidth(), box.height))
     figure.colorbar(picture, cax=scale)
