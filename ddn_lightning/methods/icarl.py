@@ -22,9 +22,10 @@ class ICaRL(ExemplarMethod):
     feature. Within a task, before its exemplars are chosen, the outputs predict.
 
     The loss is a mean over the outputs, most of which matter little for a sample, and needs a larger ``lr`` than the
-    DDN paper's 0.03: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).
+    DDN paper's 0.03, which ``ddn reproduce`` keeps: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).
 
     Args:
+        lr: Learning rate, by default Mammoth's for CIFAR-10.
         normalise: Whether to normalise features and means, as in the original. By default they are not, as in the code
             that the DDN paper builds on.
         **kwargs: Arguments of :class:`ExemplarMethod`.
@@ -40,8 +41,8 @@ class ICaRL(ExemplarMethod):
 
     class_means: Tensor  # (num_classes, feature_dim)
 
-    def __init__(self, *args: Any, normalise: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, lr: float = 0.1, normalise: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, lr=lr, **kwargs)
         self.normalise = normalise
         self.register_buffer("class_means", torch.zeros(self.num_classes, self.backbone.feature_dim))
 
