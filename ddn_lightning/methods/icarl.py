@@ -1,5 +1,7 @@
 """iCaRL: nearest-mean-of-exemplars classification and distillation."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -19,9 +21,10 @@ class ICaRL(NearestMean, ExemplarMethod):
     feature. Within a task, before its exemplars are chosen, the outputs predict.
 
     The loss is a mean over the outputs, most of which matter little for a sample, and needs a larger ``lr`` than the
-    DDN paper's 0.03: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).
+    DDN paper's 0.03, which ``ddn reproduce`` keeps: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).
 
     Args:
+        lr: Learning rate, by default Mammoth's for CIFAR-10.
         **kwargs: Arguments of :class:`NearestMean` and :class:`ExemplarMethod`.
     """
 
@@ -32,6 +35,9 @@ class ICaRL(NearestMean, ExemplarMethod):
         stores="the last network, class means",
         cost="no replayed batch, 1 forward pass of the last network; herding at a task's end",
     )
+
+    def __init__(self, *args: Any, lr: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(*args, lr=lr, **kwargs)
 
     @property
     def has_means(self) -> bool:

@@ -12,10 +12,12 @@ from ddn_lightning.methods.er import ER
 class LoDM(ER):
     """Low-rank distribution matching (Yang et al., NeurIPS 2023) as the memory of Experience Replay.
 
-    The memory is a :class:`LowRankMemory`: more images than a reservoir of the same size, none of them real. It matches
-    each incoming batch once, so that no data are stored or revisited, also in the online setting. The original takes
-    20,000 steps on all data of a class and retrains the network on the memory at each task's end. The DDN paper does
-    not say how it combines LoDM with ER; the combination and the budget here are our choice.
+    The memory is a :class:`LowRankMemory`: more images than a reservoir of the same size, each of low rank. They begin
+    as incoming images of that rank and match each incoming batch once, so that no data are revisited, also in the
+    online setting. The original begins with noise, takes 20,000 steps on all data of a class and retrains the network
+    on the memory at each task's end. The DDN paper does not say how it combines LoDM with ER; the combination, the
+    beginning and the budget here are our choice. From noise the budget is too small, and old tasks are lost; from real
+    images, matching adds little to what they give without it (``matching_steps=0``).
 
     Args:
         memory: The memory, with the arguments of distribution matching; by default a :class:`LowRankMemory`.

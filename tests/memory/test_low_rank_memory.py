@@ -1,5 +1,7 @@
 import io
+from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from torch import nn
 from ddn_lightning import ConfigurationError, LowRankMemory, Samples
 from ddn_lightning.memory import low_rank_memory as low_rank
 from ddn_lightning.memory.distribution_matching import SiameseAugmentation
+from ddn_lightning.memory.low_rank_memory import Init
 
 
 def batch(labels: list[int], size: int = 8, seed: int = 0) -> Samples:
@@ -22,36 +25,99 @@ def batch(labels: list[int], size: int = 8, seed: int = 0) -> Samples:
     st.integers(6, 40),
     st.integers(1, 2),
     st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=8),
+    st.sampled_from(["real", "noise"]),
 )
 def test_the_budget_is_never_exceeded_and_classes_share_it(
-    buffer_size: int, rank: int, stream: list[list[int]]
+    buffer_size: int, rank: int, stream: list[list[int]], init: Init
 ) -> None:
-    memory = LowRankMemory(buffer_size, rank=rank, matching_width=4, matching_batch_size=8)
-    met: set[int] = set()
+    memory = LowRankMemory(buffer_size, rank=rank, init=init, matching_width=4, matching_batch_size=8)
+    met: Counter[int] = Counter()
     for labels in stream:
         memory.add(batch(labels))
-        met |= set(labels)
+        met.update(labels)
         assert memory.image_units <= buffer_size
         held = memory[torch.arange(len(memory))]
         numbers = sum(memory._fields[name].numel() for name in ("left", "right"))
         assert numbers <= buffer_size * 64
         assert memory.image_units == pytest.approx(numbers / 64)
         counts = held.labels.bincount(minlength=6)
-        assert set(counts.nonzero().flatten().tolist()) == met
-        assert set(counts[counts > 0].tolist()) == {buffer_size * 64 // (len(met) * rank * 16)}
+        share = buffer_size * 64 // (len(met) * rank * 16)
+        expected = {label: share if init == "noise" else min(share, number) for label, number in met.items()}
+        assert {label: number for label, number in enumerate(counts.tolist()) if number} == expected
         assert torch.equal(held.tasks, held.labels // 2)
         assert torch.equal(memory.slots_of([0]), (held.labels < 2).nonzero().squeeze(1))
 
 
 def test_images_have_low_rank_and_are_eight_times_as_many() -> None:
     memory = LowRankMemory(buffer_size=4, matching_steps=0)
-    memory.add(batch([0, 1], size=32))
+    memory.add(batch([0, 1] * 20, size=32))
     assert len(memory) == 32
     channels = memory._standardised(torch.arange(32)).flatten(0, 1)
     assert (torch.linalg.matrix_rank(channels) == 2).all()
-    held = memory[torch.tensor([3, 20])]
+    held = memory[torch.tensor([4, 21])]
     assert held.images.dtype == torch.uint8
     assert held.labels.tolist() == [0, 1]
+
+
+def test_images_begin_as_the_nearest_of_their_rank_to_incoming_ones() -> None:
+    memory = LowRankMemory(buffer_size=8, matching_steps=0)
+    samples = batch([0, 1, 1, 0])
+    memory.add(samples)
+    held = memory[torch.arange(4)]
+    assert torch.equal(held.labels, samples.labels)
+    assert torch.equal(held.tasks, samples.tasks)
+    for stored, real in zip(held.images[:, 0].numpy(), samples.images[:, 0].numpy(), strict=True):
+        left, values, right = np.linalg.svd((real.astype(float) - 127.5) / 64)
+        nearest = 127.5 + 64 * (left[:, :2] * values[:2]) @ right[:2]
+        assert np.abs(stored - nearest.clip(0, 255)).max() < 0.51
+
+
+def test_an_image_is_kept_as_it_is_if_the_rank_allows() -> None:
+    memory = LowRankMemory(buffer_size=40, rank=9, matching_steps=0)
+    samples = batch([0, 1, 1, 0])
+    memory.add(samples)
+    assert torch.equal(memory[torch.arange(4)].images, samples.images)
+
+
+def test_a_class_takes_its_first_images_until_its_share_is_full() -> None:
+    memory = LowRankMemory(buffer_size=4, rank=1, matching_steps=0)  # 16 images of 8 x 8
+    images = torch.arange(24, dtype=torch.uint8)[:, None, None, None].expand(-1, 1, 8, 8)
+
+    def add(numbers: list[int], label: int) -> list[tuple[int, int]]:
+        labels = torch.full((len(numbers),), label)
+        memory.add(Samples(images[torch.tensor(numbers)], labels, tasks=labels))
+        held = memory[torch.arange(len(memory))]
+        return list(zip(held.labels.tolist(), held.images.float().mean((1, 2, 3)).int().tolist(), strict=True))
+
+    assert add([0, 1, 2], 0) == [(0, 0), (0, 1), (0, 2)]
+    assert add(list(range(3, 24)), 0) == [(0, number) for number in range(16)]
+    assert add([20, 21], 1) == [*((0, number) for number in range(8)), (1, 20), (1, 21)]
+    assert add([5], 0) == [*((0, number) for number in range(8)), (1, 20), (1, 21)]
+
+
+def test_images_can_begin_as_noise() -> None:
+    memory = LowRankMemory(buffer_size=4, seed=3, init="noise", matching_steps=0)
+    memory.add(batch([1, 0]))
+    generator = torch.Generator().manual_seed(3)
+    for label in (0, 1):
+        drawn = [torch.randn(4, 1, *size, generator=generator) for size in ((8, 2), (2, 8))]
+        mine = memory.state_dict()["contents"]["labels"] == label
+        for name, noise in zip(("left", "right"), drawn, strict=True):
+            assert torch.equal(memory.state_dict()["contents"][name][mine], noise)
+    with pytest.raises(ConfigurationError, match="init must be one of .*, got 'random'"):
+        LowRankMemory(init="random")  # type: ignore[arg-type]
+
+
+def test_a_memory_that_began_as_noise_is_restored_and_goes_on_with_real_images() -> None:
+    before, after = LowRankMemory(8, init="noise", matching_steps=0), LowRankMemory(8, matching_steps=0)
+    before.add(batch([0, 1]))
+    after.load_state_dict(before.state_dict())
+    after.add(batch([0, 1], seed=1))
+    assert torch.equal(after.state_dict()["contents"]["left"], before.state_dict()["contents"]["left"])
+    after.add(batch([2, 3], seed=2))
+    held = after[torch.arange(len(after))]
+    assert held.labels.bincount().tolist() == [4, 4, 1, 1]
+    assert torch.equal(held.images[:4], before[torch.arange(4)].images)
 
 
 def test_matching_brings_the_images_nearer_to_the_class_mean() -> None:
@@ -63,7 +129,7 @@ def test_matching_brings_the_images_nearer_to_the_class_mean() -> None:
         means = torch.stack([held.images[held.labels == label].float().mean(0) for label in (0, 1)])
         return (means - patterns).abs().mean().item()
 
-    memory = LowRankMemory(buffer_size=20, matching_width=32, matching_steps=150)
+    memory = LowRankMemory(buffer_size=20, init="noise", matching_width=32, matching_steps=150, matching_lr=0.1)
     labels = torch.tensor([0, 1] * 8)
     samples = Samples(patterns[labels].to(torch.uint8), labels, tasks=torch.zeros(16, dtype=torch.long))
     memory.add(samples)
@@ -74,7 +140,8 @@ def test_matching_brings_the_images_nearer_to_the_class_mean() -> None:
 
 
 def test_a_step_is_normalised_descent_with_momentum_on_mean_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = LowRankMemory(buffer_size=4, matching_width=5, matching_lr=0.3, matching_momentum=0.6, matching_steps=0)
+    options = {"matching_width": 5, "matching_lr": 0.3, "matching_momentum": 0.6, "matching_steps": 0}
+    memory = LowRankMemory(buffer_size=4, init="noise", **options)  # type: ignore[arg-type]
     samples = batch([0, 0, 1])
     memory.add(samples)
     convolution = nn.Conv2d(1, 5, 3, padding=1)
@@ -107,7 +174,7 @@ def test_a_step_is_normalised_descent_with_momentum_on_mean_features(monkeypatch
 
 
 def test_matching_steps_are_limited_per_task() -> None:
-    memory = LowRankMemory(buffer_size=20, matching_width=4, matching_steps=5, matching_steps_per_batch=2)
+    memory = LowRankMemory(20, init="noise", matching_width=4, matching_steps=5, matching_steps_per_batch=2)
     taken = []
     for labels in ([0, 1], [0, 1], [0, 1], [0, 1], [2, 3], [2, 3]):
         before = memory.state_dict()["contents"].get("left")

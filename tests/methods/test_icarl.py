@@ -87,3 +87,8 @@ def test_old_outputs_are_those_of_the_last_tasks_network(fit: Fit) -> None:
 def test_a_memory_too_small_for_all_classes_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="buffer_size must be at least num_classes = 6.*got 5"):
         ICaRL(small_net(), num_classes=6, buffer_size=5)
+
+
+def test_the_learning_rate_is_the_published_one() -> None:
+    assert ICaRL(small_net(), num_classes=6).lr == 0.1
+    assert ICaRL(small_net(), num_classes=6, lr=0.03).lr == 0.03

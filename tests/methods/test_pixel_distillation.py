@@ -116,6 +116,22 @@ def test_learning_lowers_the_outer_loss(fit: Fit, method_class: type[PixelDistil
 
 
 @BOTH
+def test_by_default_pixels_change_visibly(fit: Fit, method_class: type[PixelDistillation]) -> None:
+    changes: list[float] = []
+
+    class Watch(method_class):  # type: ignore[misc,valid-type]
+        def end_task(self) -> None:
+            slots = self.slots_to_learn()
+            before = self.memory[slots].images.float()
+            super().end_task()
+            changes.append((self.memory[slots].images.float() - before).abs().mean().item())
+
+    fit(lambda: Watch(small_net(), num_classes=6, buffer_size=20), TinySequence(batch_size=4))
+    assert min(changes) > 5  # grey levels; an image that is in each of the 50 steps may change by 32
+    assert max(changes) < 32
+
+
+@BOTH
 def test_inner_and_outer_batches_have_the_expected_samples(fit: Fit, method_class: type[PixelDistillation]) -> None:
     """Inner: stored images, in evaluation mode. Outer: the task's data and, for Eq. 4, stored samples of old tasks."""
     outer_classes: dict[int, list[set[int]]] = {}
