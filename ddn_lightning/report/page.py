@@ -149,7 +149,8 @@ def _recorded(number: int, total: int) -> str:
     >>> _recorded(2, 3)
     'From 2 of the 3 finished runs: those that recorded it, each seed once.'
     """
-    return f"From {number} of the {total} finished runs: those that recorded it, each seed once." if number < total else ""
+    whole = f"From {number} of the {total} finished runs: those that recorded it, each seed once."
+    return whole if number < total else ""
 
 
 def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
