@@ -35,8 +35,9 @@ class PixelDistillation(ER):
     reads the task's data once more at its end, which relaxes the online setting, as the choice of exemplars does.
 
     Args:
-        distillation_steps: Outer steps at each task's end.
-        distillation_lr: Learning rate of Adam, for normalised pixels.
+        distillation_steps: Outer steps at each task's end. Each changes ``replay_batch_size`` of the images to learn,
+            so more images need more steps.
+        distillation_lr: Learning rate of Adam, for normalised pixels: about the change of a pixel by a step.
         **kwargs: Arguments of :class:`ER`. ``replay_batch_size`` is also the size of the inner and outer batches, and
             ``lr`` the learning rate of the virtual step.
     """
