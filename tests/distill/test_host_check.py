@@ -18,7 +18,7 @@ A_GEM = """
 from dataclasses import replace
 from ddn_lightning import ReplayLoss, ReplayMethod, Samples, cross_entropy
 
-class AGEM(ReplayMethod):
+class OwnAGEM(ReplayMethod):
     replay_from_task = 2
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
@@ -45,9 +45,9 @@ def test_a_method_that_replays_late_is_refused_before_it_trains(make_trainer: Ma
 
 def test_the_command_refuses_such_a_method_without_a_run_folder(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a_gem_of_a_user.py").write_text(A_GEM)
-    options = ["--model", "a_gem_of_a_user.AGEM", "--model.distiller", "DataDistillNet"]
+    options = ["--model", "a_gem_of_a_user.OwnAGEM", "--model.distiller", "DataDistillNet"]
     assert main(["fit", "-c", str(QUICKSTART), "--trainer.enable_progress_bar=false", *options]) == 2
-    assert "error: AGEM cannot take a distiller" in capsys.readouterr().err
+    assert "error: OwnAGEM cannot take a distiller" in capsys.readouterr().err
     assert not list(Path("runs").glob("*"))
 
 

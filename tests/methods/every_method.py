@@ -57,9 +57,7 @@ DISTILLERS = [
 ]
 
 
-def is_like_er(method: type[ReplayMethod]) -> bool:
-    """Whether a distiller works in it as in ER."""
-    return issubclass(method, ddn_lightning.ER) and method is not ddn_lightning.ER
+HOSTS_OF_THE_PAPER = [ddn_lightning.ER, ddn_lightning.DERPlusPlus, ddn_lightning.CLSER, ddn_lightning.ERACE]
 
 
 # every method alone, every replay method with Data-Distill-Net, and every other distiller with ER
@@ -69,7 +67,7 @@ COMBINATIONS += [
         method,
         distiller,
         id=f"{method.__name__}-{distiller.__name__}",
-        marks=[pytest.mark.slow] if is_like_er(method) else [],
+        marks=[] if method in HOSTS_OF_THE_PAPER else [pytest.mark.slow],
     )
     for method in METHODS
     for distiller in DISTILLERS
