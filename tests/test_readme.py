@@ -157,6 +157,12 @@ def test_reproducing_digits_gives_the_table_shown(capsys: pytest.CaptureFixture[
         assert f"| {row[4].removesuffix(' (5)')} | {row[7].removesuffix(' (5)')} | `ddn fit" in TEXT
 
 
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("ddn tune")])
+def test_a_search_is_planned_as_written(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"{command} --dry-run") == 0
+    assert "--data.closed_test true" in capsys.readouterr().out
+
+
 def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)

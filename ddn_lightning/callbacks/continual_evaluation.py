@@ -77,6 +77,8 @@ class ContinualEvaluation(TaskCallback):
         self._samples_seen = 0
         self._chosen = torch.empty(0, dtype=torch.long)  # indices of the images
         self._subset: Samples | None = None  # the images, on the device
+        self._from_step = 0  # after which it began
+        self._num_tasks: int | None = None  # in a fit
         self._is_restored = False
 
     @classmethod
@@ -100,6 +102,7 @@ class ContinualEvaluation(TaskCallback):
             "split": method.sequence.measured_on,
             "images": len(self._chosen),
             "evaluations": len(record.evaluations),
+            "from_step": self._from_step,
             "seconds": round(self.seconds, 2),
         }
 
@@ -116,7 +119,9 @@ class ContinualEvaluation(TaskCallback):
         samples = _measured(sequence)
         assert samples.tasks is not None
         self._chosen = balanced_subset(samples.labels, samples.tasks, self.images, self.seed)
+        self._num_tasks = sequence.num_tasks
         self._evaluations, self._samples_seen, self.seconds, self._is_restored = (), 0, 0.0, False
+        self._from_step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         """Move the images to the device; they may be features by now."""
@@ -124,7 +129,9 @@ class ContinualEvaluation(TaskCallback):
         if self.statistics == "memory" and (obstacle := pl_module.obstacle_to_calibration):
             note(f"the statistics of continual evaluation are running: {obstacle}")
         if not self._is_restored and (step := _batches_done(trainer)):
-            note(f"continual evaluation begins after step {step}: the checkpoint was saved without it")
+            self._from_step = step
+            why = "the checkpoint was saved without it, or with fewer tasks"
+            note(f"continual evaluation begins after step {step}: {why}")
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, *_: object) -> None:  # type: ignore[override]
         """Evaluate the untrained network, for forward transfer."""
@@ -157,6 +164,7 @@ class ContinualEvaluation(TaskCallback):
             "accuracies": self.record.accuracies,
             "samples_seen": self._samples_seen,
             "seconds": self.seconds,
+            "from_step": self._from_step,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -177,7 +185,10 @@ class ContinualEvaluation(TaskCallback):
         for (step, task, samples), row in zip(places.tolist(), accuracies.tolist(), strict=True):
             checks.integer(f"{part}/places", task, UNTRAINED, len(row) - 1)
             rows.append(Evaluation(step, task, samples, tuple(row)))
+        if rows and len(rows[0].accuracies) != (self._num_tasks or len(rows[0].accuracies)):
+            return  # of a run that goes on with further tasks, for which other images are chosen
         self._evaluations = tuple(rows)
+        self._from_step = checks.integer(f"{part}/from_step", state.get("from_step", 0))
         self._samples_seen = checks.integer(f"{part}/samples_seen", state["samples_seen"])
         self.seconds = checks.number(f"{part}/seconds", state["seconds"], least=0)
         self._is_restored = True
@@ -199,6 +210,8 @@ class ContinualEvaluation(TaskCallback):
         num_tasks = method.sequence.num_tasks
         last = num_tasks - 1 if self.unseen_tasks else task
         totals = self._subset.tasks.bincount(minlength=num_tasks).tolist()
+        with isolate_rng():
+            method.before_evaluation()
         with isolate_rng(), self._with_statistics(method), evaluating(method):
             hits = self._hits(trainer, method, last).tolist()
         row = [

@@ -47,6 +47,7 @@ class LoggedCurves(Callback):
         """Save the number of rows, and the values of the step just taken."""
         loggers = [logger for logger in trainer.loggers if isinstance(logger, CurveLogger)]
         if loggers and trainer.is_global_zero:
+            loggers[0].save()  # the rows that are counted
             rows = loggers[0].experiment.rows
             checkpoint[KEY] = asdict(SavedCurves(rows, batches_logged(trainer), _pending(trainer)))
 

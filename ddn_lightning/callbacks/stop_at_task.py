@@ -10,6 +10,8 @@ from ddn_lightning.errors import check_positive
 from ddn_lightning.learner import Learner
 from ddn_lightning.metrics.functional import average_accuracy
 
+ROUNDING = 1e-3  # results.json, of which a least accuracy is a median, has four digits
+
 
 class StopAtTask(TaskCallback):
     """Stops training at a task's end, as a trial of ``ddn tune`` does.
@@ -38,7 +40,7 @@ class StopAtTask(TaskCallback):
         for task in range(int((~matrix.diagonal().isnan()).cumprod(0).sum())):
             acc = float(average_accuracy(matrix[: task + 1, : task + 1]))
             least = self.least[task] if task < len(self.least) else None
-            if least is not None and acc < least:
+            if least is not None and acc < least - ROUNDING:
                 return f"ACC {acc:.2f} after task {task + 1} is below {least:.2f}"
             if task + 1 == self.tasks:
                 return f"after {self.tasks} of {len(matrix)} tasks, as asked"

@@ -3,6 +3,7 @@
 import copy
 import shutil
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from ddn_lightning.runs.config import read_settings
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, CURVES_FILE
 
 OPTION, DATA, MORE = "--grow", "--data", "--data.more"
+NOTHING = "null"  # for a class, which jsonargparse does not take on the command line where a sequence is nested
+OF_THE_RUN = "the configuration is that of the run"
+REFUSED = {"-c": OF_THE_RUN, "--config": OF_THE_RUN, "--seed_everything": "the random streams of the run go on"}
 
 
 def is_growing(arguments: Sequence[str]) -> bool:
@@ -30,20 +34,27 @@ def grown_arguments(arguments: Sequence[str]) -> list[str]:
     ['fit', '-c', 'seed_everything: 0 ...', '--data.more.root', 'more']
     """
     command, *given = arguments
-    run, words = "", []
-    for before, word in zip(["", *given], given, strict=False):
+    run, words, cleared = "", [], []
+    rest = iter(given)
+    for word in rest:
         option, equals, value = word.partition("=")
-        if option in ("-c", "--config"):
-            raise ConfigurationError(f"{option} must be left out with {OPTION}: the configuration is that of the run")
-        if OPTION in (before, option):
-            run = word if before == OPTION else value
+        if (reason := REFUSED.get(option)) is not None:
+            raise ConfigurationError(f"{option} must be left out with {OPTION}: {reason}")
+        if option == OPTION:
+            run = value if equals else next(rest, "")
         elif option == DATA or option.startswith(f"{DATA}."):
-            words.append(f"{MORE}{option.removeprefix(DATA)}{equals}{value}")
+            values = [value] if equals else list(islice(rest, 1))
+            if values == [NOTHING]:
+                cleared.append(option.removeprefix(f"{DATA}."))
+            else:
+                words += [f"{MORE}{option.removeprefix(DATA)}", *values]
         else:
             words.append(word)
     if not run:
         raise ConfigurationError(f"{OPTION} must be the folder of a finished run, got nothing")
-    return [command, "-c", yaml.safe_dump(grown_settings(run), sort_keys=False), *words]
+    settings = grown_settings(run)
+    settings["data"][INIT_ARGS]["more"][INIT_ARGS] |= dict.fromkeys(cleared)
+    return [command, "-c", yaml.safe_dump(settings, sort_keys=False), *words]
 
 
 def grown_settings(run: str) -> dict[str, Any]:

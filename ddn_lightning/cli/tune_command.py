@@ -26,7 +26,7 @@ from ddn_lightning.reproduce.plan import Options
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
 from ddn_lightning.runs.files import try_lock, write_text
 from ddn_lightning.tune.ranges import ranges_of
-from ddn_lightning.tune.search import FIRST_SEED, Arm, Protocol, Search
+from ddn_lightning.tune.search import FIRST_SEED, Arm, Protocol, Search, given_options
 
 PACKAGES = ("ddn-lightning", "optuna", "torch")
 NONE = "none"  # plug-in
@@ -94,6 +94,7 @@ def _import_optuna() -> ModuleType:
 def _search(settings: Namespace, extra: Sequence[str]) -> Search:
     check_positive(trials=settings.trials, tasks=settings.tasks, at_once=settings.at_once)
     check_share(validation_share=settings.validation_share)
+    given_options(extra)  # refuses what the search sets itself
     if min(settings.seeds) < FIRST_SEED:
         raise ConfigurationError(f"seeds must be {FIRST_SEED} or more, got {min(settings.seeds)}: others are reported")
     options = Options(

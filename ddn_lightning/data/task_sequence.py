@@ -179,7 +179,7 @@ class TaskSequence(DatasetSplits):
         if self.trainer is not None and stage == "fit":
             configure_trainer(self.trainer, self.num_tasks, self.epochs_per_task, self.evaluate_every_n_epochs)
         is_validation = stage == "validate" and self.validation is not None
-        if not self.closed_test and not is_validation:
+        if stage in ("test", "predict") or not (self.closed_test or is_validation):
             _ = self.test_set  # loads it, so that damaged test images are refused before training
         if (stage == "fit" or is_validation) and not hasattr(self, "train_set"):
             self.train_set = self._split(train=True)

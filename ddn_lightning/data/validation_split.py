@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ddn_lightning.data.data_record import checksum
 from ddn_lightning.data.plan import Plan, random_rank
-from ddn_lightning.errors import ConfigurationError, check_positive, check_share
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_share
 from ddn_lightning.random_streams import generator_for
 
 NO_VALIDATION: dict[str, Any] = {"validation": None}  # in a checkpoint
@@ -39,6 +39,7 @@ class ValidationSplit:
             check_share(validation_share=share)
         if per_class is not None:
             check_positive(validation_per_class=per_class)
+        check_not_negative(validation_seed=seed)
         return None if share is None and per_class is None else cls(share, per_class, seed)
 
     def is_held_out(self, plan: Plan) -> Tensor:

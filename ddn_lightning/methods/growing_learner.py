@@ -88,6 +88,7 @@ class GrowingLearner(PortableLearner, ABC):
         check_weights(checkpoint["state_dict"], self.state_dict(), is_strict=self.strict_loading)
         self.load_state_dict(checkpoint["state_dict"], strict=self.strict_loading)
         self._resize(outputs, self.sequence.num_tasks)
+        self.test_accuracy = {}  # opened anew after the last of the tasks to come
         checkpoint["state_dict"] = self.state_dict()
         tasks = self.sequence.num_tasks
         note(f"going on after task {num_tasks} of the checkpoint, now of {tasks}; new outputs: {self.new_outputs}")

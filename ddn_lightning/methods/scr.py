@@ -9,6 +9,8 @@ from torch.nn import functional
 from ddn_lightning.distributed import gather_shares, gather_with_gradient, part_of_rank
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Facts
+from ddn_lightning.memory.gradient_selection import GradientSelection
+from ddn_lightning.memory.loss_aware_reservoir import LossAwareReservoir
 from ddn_lightning.methods.nearest_mean import NearestMean
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.replay_loss import ReplayLoss
@@ -51,6 +53,8 @@ class SCR(NearestMean, ReplayMethod):
         super().__init__(*args, normalise=True, **kwargs)
         if self.running_statistics == "memory":
             raise ConfigurationError("SCR cannot take running_statistics=memory: it forwards both batches together")
+        if isinstance(self.memory, GradientSelection | LossAwareReservoir):
+            raise ConfigurationError(f"SCR cannot take {type(self.memory).__name__}: its head gives no class scores")
 
     def build_head(self, feature_dim: int) -> nn.Module:
         """The projection: a hidden layer as large as the features."""

@@ -97,7 +97,7 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
             _text(results.dataset),
         ]
         row += [_number(results.buffer_size, ".0f"), _number(results.seed, ".0f"), _duration(results.seconds)]
-        row += [_text(results.measures or "ACC, FM (test)")] if has_splits else []
+        row += [_text(results.measures or "all (test)")] if has_splits else []
         rows.append(row)
     return PageTable(columns, rows)
 

@@ -22,7 +22,7 @@ TEST_BED = ("data.", f"{MODEL}backbone", "trainer.", "forgetting.over", "forgett
 CONTROLS = {"old_memory_weight": 0, "replay_steps": 1, "replay_weight": 1, "running_statistics": "all"}  # when off
 # settings that do not change a result
 IGNORED_KEYS = (
-    *("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only"),
+    *("seed_everything", "name", "runs", "ckpt_path", "save_every_n_minutes", "weights_only", "grow"),
     "chosen_on_seeds",
     *("trainer.enable_progress_bar", "trainer.default_root_dir", "trainer.log_every_n_steps"),
     *(f"anytime.{name}" for name in ("every_n_steps", "images", "seed", "statistics", "unseen_tasks")),

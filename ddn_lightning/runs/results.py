@@ -64,7 +64,8 @@ class Results:
         """The images of each measure, for a run with a validation split; empty for any other."""
         if self.measured_on == "test":
             return ""
-        return "ACC (test), FM (validation)" if self.test_accuracies else "ACC, FM (validation)"
+        others = "FM, AAA (validation)"
+        return f"ACC, task-IL ACC (test), {others}" if self.test_accuracies else f"ACC, task-IL ACC, {others}"
 
     @property
     def title(self) -> str:
@@ -161,7 +162,7 @@ def parse_results(content: bytes) -> Results:
         measured_on=measured_on,
         validation_acc=number("average_accuracy") if measured_on == "validation" else None,
         test_accuracies=tuple(map(_number, test.get("accuracies", ()))),
-        task_il_acc=_task_il_acc(results),
+        task_il_acc=_task_il_acc(test or results),
         chosen_on_seeds=tuple(map(int, results.get("chosen_on_seeds") or ())),
         forgetting_definition={str(k): str(v) for k, v in dict(results.get("forgetting_definition") or {}).items()},
         num_images={name: sum(map(int, facts["images_per_class"])) for name, facts in splits.items()},

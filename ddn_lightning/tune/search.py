@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.paper import Cell, Target
 from ddn_lightning.report.tuning import arm_name
 from ddn_lightning.reproduce.plan import Options, Run, plan
@@ -12,6 +13,10 @@ from ddn_lightning.tune.ranges import Range, Value, as_options
 
 FIRST_SEED = 1000  # of trials: smaller seeds are kept for reporting
 SEARCH_SEED = 0
+OF_THE_SEARCH = (
+    *("--seed_everything", "--name", "--data.closed_test", "--data.class_order_seed"),
+    *("--data.validation_share", "--data.validation_per_class", "--data.validation_seed"),
+)
 STOP = "--trainer.callbacks+=ddn_lightning.callbacks.StopAtTask"
 
 
@@ -82,8 +87,8 @@ class Search:
     options: Options
 
     def overrides(self, cell: Cell) -> dict[str, str]:
-        """The options that the preset gives to a cell."""
-        return overrides_for(self.rows, self.options.preset, cell)
+        """The options of all trials of a cell, from the preset and the command."""
+        return {**overrides_for(self.rows, self.options.preset, cell), **given_options(self.options.extra)}
 
     def runs(
         self, arm: Arm, number: int, values: Mapping[str, Value], least: Sequence[Sequence[float | None]]
@@ -131,6 +136,23 @@ class Search:
         given = {"tasks": self.protocol.tasks, "least": _as_list(least) if least else None}
         options = as_options({f"trainer.callbacks.{name}": value for name, value in given.items() if value is not None})
         return [STOP, *options] if options else []
+
+
+def given_options(words: Sequence[str]) -> dict[str, str]:
+    """Options of every run, as given after ``--``; refuses those that the search sets itself.
+
+    >>> given_options(["--data.epochs_per_task", "1", "--model.lr=0.1"])
+    {'--data.epochs_per_task': '1', '--model.lr': '0.1'}
+    """
+    options, rest = {}, iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if not option.startswith("--"):
+            raise ConfigurationError(f"arguments after -- must be options such as --data.epochs_per_task 1, got {word}")
+        if option in OF_THE_SEARCH:
+            raise ConfigurationError(f"{option} must be left out after --: the search sets it")
+        options[option] = value if equals else next(rest, "")
+    return options
 
 
 def _as_list(numbers: Sequence[float | None]) -> str:

@@ -19,6 +19,7 @@ from torch import nn
 import ddn_lightning
 from ddn_lightning import (
     ER,
+    SCR,
     BiC,
     ConfigurationError,
     ContinualEvaluation,
@@ -342,3 +343,10 @@ def test_the_file_keeps_every_evaluation(tmp_path: Path) -> None:
     for damaged in ("", "step,task\n1,1\n", text[: text.rindex(",")], text.replace("62.5,62.5", "62.5,inf")):
         with pytest.raises((ValueError, IndexError)):
             parse_anytime(damaged.encode())
+
+
+def test_class_means_are_those_of_the_moment(fit: Fit) -> None:
+    """SCR predicts by means, which are otherwise measured before an evaluation of the Trainer only."""
+    _, found = watched(fit, lambda: quick(SCR), ContinualEvaluation(every_n_steps=1, images=ALL))
+    within_second = [one.accuracies[1] for one in found if one.task == 1][:-1]  # without the task's end
+    assert max(within_second) > 0

@@ -28,6 +28,7 @@ STOP = "--trainer.callbacks+=ddn_lightning.callbacks.StopAtTask"
         (2, [], "after 2 of 3 tasks, as asked"),
         (None, [None, 61.0], "ACC 60.00 after task 2 is below 61.00"),
         (2, [95.0], "ACC 90.00 after task 1 is below 95.00"),
+        (3, [None, 60.0001], None),  # a median of rounded accuracies may be a little above its own run
     ],
 )
 def test_the_accuracy_matrix_decides(tasks: int | None, least: list[float | None], reason: str | None) -> None:

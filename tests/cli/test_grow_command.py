@@ -98,6 +98,7 @@ def test_a_grown_run_that_was_stopped_is_resumed(runs: Path) -> None:
         (["--grow", "runs/three", "--name", "three"], "name must be new, but runs/three exists already"),
         (["--grow", "runs/three", "--name=three", "--ckpt_path=last"], "name must be another one than that of the run"),
         (["--grow", "runs/three", "-c", str(QUICKSTART)], "-c must be left out with --grow"),
+        (["--grow", "runs/three", "--seed_everything=7"], "--seed_everything must be left out with --grow: the random"),
         (["--grow", "runs/three", "--model", "DERPlusPlus"], "must be a checkpoint of DERPlusPlus"),
         (["--grow", "runs/three", "--model.backbone.width=3"], "another network or distiller, or damaged"),
         (
@@ -138,3 +139,21 @@ def test_other_images_of_a_class_that_came_twice_count_once() -> None:
     rows = accuracy_rows(torch.eye(3), labels, [[0, 1], [1, 2]], ("ant", "bee", "cat"))
     assert [row.name for row in rows] == [None, "ant", "bee", None, "cat", None]
     assert [row.images for row in rows] == [2, 1, 1, 1, 1, 3]
+
+
+def test_a_run_measured_on_validation_images_and_within_tasks_goes_on_with_both() -> None:
+    measured = ["--data.validation_per_class=9", "--anytime.every_n_steps=2", "--anytime.images=40"]
+    assert main([*FIT, "--data.num_tasks=2", *measured, "--name", "two"]) == 0
+    assert main(["fit", "--grow", "runs/two", "--data.num_tasks=1"]) == 0
+    before, grown = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("two", "two-grown"))
+    assert [len(found["test"]["accuracies"]) for found in (before, grown)] == [2, 3]  # opened after the last task
+    assert (before["anytime"]["from_step"], grown["anytime"]["from_step"]) == (0, 8)
+    steps = [line.split(",")[0] for line in Path("runs/two-grown/anytime.csv").read_text().splitlines()[1:]]
+    assert steps == ["8", "10", "12"]  # before the switch, and after it
+
+
+def test_a_run_goes_on_without_its_stream(runs: Path) -> None:
+    grow = ["fit", "--grow", "runs/three", "--data.num_tasks=1", "--data.stream", "null", "--name", "plain"]
+    assert main(grow) == 0
+    more = yaml.safe_load((runs / "plain" / "config.yaml").read_text())["data"]["init_args"]["more"]
+    assert more["init_args"]["stream"] is None

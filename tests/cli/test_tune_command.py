@@ -98,7 +98,7 @@ def test_each_study_gets_the_same_trials_and_gives_an_overlay_and_a_preset(capsy
 
 @pytest.mark.usefixtures("stand_in")
 def test_reproduce_takes_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tune("--methods", "er", "--trials", "2") == 0
+    assert tune("--methods", "er", "--trials", "2", "--", "--data.epochs_per_task", "3", "--data.batch_size=8") == 0
     (arm,) = found().arms
     capsys.readouterr()
     preset = ("--preset", str(FOLDER / "tuned.csv"), "--configs", str(CONFIGS), "--dry-run")
@@ -106,7 +106,7 @@ def test_reproduce_takes_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(capsys.readouterr().out)
     options = dict(pairwise(words))
     assert options["--model.lr"] == str(arm.trials[arm.best or 0].values["model.lr"])
-    assert options["--data.epochs_per_task"] == "5"
+    assert (options["--data.epochs_per_task"], options["--data.batch_size"]) == ("3", "8")  # as the trials had it
     assert options["--chosen_on_seeds"] == "[1000]"
     assert not any(word.startswith("--data.closed_test") for word in words)
     assert main(["reproduce", "digits", "--methods", "er", "--plugins", "none", "ddn", *preset]) == 2
@@ -211,6 +211,11 @@ def test_a_trial_never_opens_the_test_images(
         (("--methods", "er", "--trials", "0"), "trials must be positive, got 0"),
         (("--methods", "er", "--validation_share", "1"), "validation_share must be above 0 and below 1, got 1.0"),
         (("--methods", "er", "--preset", "nope"), "preset must be among paper, tuned, got nope"),
+        (("--methods", "er", "--", "--data.closed_test", "false"), "--data.closed_test must be left out after --"),
+        (
+            ("--methods", "er", "--", "lr"),
+            "arguments after -- must be options such as",
+        ),
         (("--methods", "er", "--", "--model.nope", "1"), "model: Option 'nope' is not accepted"),
         ((), "methods"),
     ],

@@ -48,11 +48,13 @@ def test_the_record_says_which_images_chose_and_which_were_reported(capsys: pyte
         assert f"{expected['average_accuracy']:.4f}"[:6] in capsys.readouterr().out
 
 
-def test_closed_test_images_are_never_loaded_and_the_record_says_so() -> None:
+def test_closed_test_images_are_never_loaded_and_the_record_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*FIT, "--data.closed_test=true"]) == 0
     found = results()
     assert (found["measured_on"], found["test"], found["data"]["test"]) == ("validation", None, None)
     assert found["average_accuracy"] > 20
+    assert main(["test", "runs/mine"]) == 2
+    assert "closed_test is true, so the test images must not be opened" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -81,13 +83,13 @@ def test_tables_take_the_test_accuracy_and_name_the_images(capsys: pytest.Captur
     assert main(["compare", "runs", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {(row["acc_mean"], row["measures"]) for row in rows} == {
-        ("35.0", "ACC (test), FM (validation)"),
-        ("51.0", "ACC, FM (validation)"),
+        ("35.0", "ACC, task-IL ACC (test), FM, AAA (validation)"),
+        ("51.0", "ACC, task-IL ACC, FM, AAA (validation)"),
         ("52.0", ""),
     }
     assert main(["compare", "runs"]) == 0
-    assert capsys.readouterr().out.count("ACC (test), FM (validation).") == 1
+    assert capsys.readouterr().out.count("ACC, task-IL ACC (test), FM, AAA (validation).") == 1
     assert main(["report", "runs", "-o", "page.html"]) == 0
     page = Path("page.html").read_text()
-    for expected in ("Measured on", "ACC (test), FM (validation)", "ACC, FM (validation)", "ACC (test) 35.00 %"):
+    for expected in ("Measured on", "ACC, task-IL ACC (test), FM, AAA (validation)", "ACC, FM (validation)", "ACC (test) 35.00 %"):
         assert expected in page

@@ -115,16 +115,21 @@ def test_a_validation_loads_no_test_images(monkeypatch: pytest.MonkeyPatch) -> N
     assert loaded == [True]
 
 
-@pytest.mark.parametrize("stage", ["fit", "validate", "test"])
+@pytest.mark.parametrize("stage", ["fit", "validate"])
 def test_closed_test_images_raise_when_opened_and_nothing_else_needs_them(stage: str) -> None:
     sequence = set_up(stage, validation_share=0.25, closed_test=True)
     for opened in (lambda: sequence.test_set, sequence.test_dataloader, sequence.predict_dataloader):
         with pytest.raises(ClosedTestSetError, match="closed_test is true, so the test images must not be opened"):
             opened()
     assert sequence.data_record().test is None
-    if stage != "test":
-        assert sequence.image_shape == (1, 8, 8)
-        assert len(sequence.evaluation_loader(tasks_seen=2).order) == 12
+    assert sequence.image_shape == (1, 8, 8)
+    assert len(sequence.evaluation_loader(tasks_seen=2).order) == 12
+
+
+@pytest.mark.parametrize("stage", ["test", "predict"])
+def test_a_closed_sequence_is_not_set_up_for_a_test(stage: str) -> None:
+    with pytest.raises(ClosedTestSetError, match="closed_test is true, so the test images must not be opened"):
+        set_up(stage, validation_share=0.25, closed_test=True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from tiny import Fit, TinySequence, random_samples, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import SCR, ConfigurationError, DataDistillNet, Samples
+from ddn_lightning import SCR, ConfigurationError, DataDistillNet, LossAwareReservoir, Samples
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.methods.scr import contrastive_loss
 
@@ -87,6 +87,7 @@ def test_an_evaluation_within_a_task_uses_the_means_of_that_moment(fit: Fit) -> 
     [
         ({"distiller": DataDistillNet()}, "SCR cannot take a distiller: it does not rehearse labels"),
         ({"old_memory_weight": 1.0}, "SCR cannot take old_memory_weight = 1.0: it does not rehearse labels"),
+        ({"memory": LossAwareReservoir()}, "SCR cannot take LossAwareReservoir: its head gives no class scores"),
         ({"running_statistics": "memory"}, "SCR cannot take running_statistics=memory: it forwards both"),
         ({"temperature": -1}, "temperature must be positive, got -1"),
     ],

@@ -30,10 +30,10 @@ def test_the_test_images_count_where_a_run_with_a_validation_split_has_opened_th
     assert read_result(write(split)) == RunResult(35.0, 50.0, (25.0, 45.0))
     results = parse_results(json.dumps(split).encode())
     assert (results.acc, results.validation_acc, results.fm, results.calibrated_acc) == (35.0, 40.0, 50.0, 36.0)
-    assert (results.acc_measured_on, results.measures) == ("test", "ACC (test), FM (validation)")
+    assert (results.acc_measured_on, results.measures) == ("test", "ACC, task-IL ACC (test), FM, AAA (validation)")
     closed = parse_results(json.dumps({**split, "test": None}).encode())
     assert (closed.acc, closed.validation_acc) == (40.0, 40.0)
-    assert (closed.acc_measured_on, closed.measures) == ("validation", "ACC, FM (validation)")
+    assert (closed.acc_measured_on, closed.measures) == ("validation", "ACC, task-IL ACC, FM, AAA (validation)")
     old = parse_results(json.dumps({**COMPLETE, **WHOSE}).encode())
     assert (old.acc, old.validation_acc, old.acc_measured_on, old.measures) == (40.0, None, "test", "")
 
