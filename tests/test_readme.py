@@ -230,7 +230,14 @@ def test_all_notebooks_are_listed() -> None:
     assert listed == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if "trainer.devices 2" in c])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[pytest.mark.slow] if command.startswith("torchrun") else [])
+        for command in COMMANDS
+        if "trainer.devices 2" in command
+    ],
+)
 def test_several_devices_give_what_one_does(command: str) -> None:
     short = ["--trainer.limit_train_batches=2", "--trainer.log_every_n_steps=1"]
     program, *arguments = command.split()

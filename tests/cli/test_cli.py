@@ -579,6 +579,7 @@ def test_broken_image_trees_are_refused(spoil: Any, expected: str, capsys: pytes
     assert expected in message
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
     for command in (["ddn"], [sys.executable, "-m", "ddn_lightning"]):
         path = str(Path(sys.executable).parent / command[0]) if command == ["ddn"] else command[0]

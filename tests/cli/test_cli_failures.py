@@ -207,6 +207,7 @@ def test_a_closed_pipe_ends_the_command_quietly() -> None:
     assert (run.returncode, run.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 def test_the_commands_work_in_an_ascii_locale(recorded_runs: Path) -> None:
     poor = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     run = Path(shutil.copytree(recorded_runs / "stopped", "läuft"))
@@ -220,6 +221,7 @@ def test_the_commands_work_in_an_ascii_locale(recorded_runs: Path) -> None:
     assert b"set PYTHONUTF8=1\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_starts_without_unix_only_modules() -> None:
     hide = "import sys; sys.modules.update(dict.fromkeys(['fcntl', 'resource', 'pwd', 'grp', 'termios']))"
     run = child(["-c", f"{hide}; from ddn_lightning.cli import main; main(['report', '--help'])"])

@@ -209,6 +209,7 @@ def matrix(path: Path) -> list[list[float | None]]:
     return values
 
 
+@pytest.mark.slow
 def test_a_plan_killed_half_way_resumes_with_the_same_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

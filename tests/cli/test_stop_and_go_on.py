@@ -78,6 +78,7 @@ def assert_same_outcome(first: str, second: str) -> None:
         assert Path(f"runs/{first}/{file}").read_text() == Path(f"runs/{second}/{file}").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_a_random_moment_and_resumed_ends_as_if_undisturbed() -> None:
     chosen = ["--model.distiller", "DataDistillNet"]
     assert main([*QUICKSTART, "--name", "undisturbed", *chosen]) == 0

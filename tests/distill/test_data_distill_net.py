@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import HOSTS_OF_THE_PAPER, METHODS, build
+from every_method import HOSTS_BY_DEFAULT, METHODS, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, Trainer
@@ -162,7 +162,7 @@ class Steps(Callback):
         (method, lookahead)
         for method in HOSTS
         for lookahead in ("exact", "head", "matching", "step")
-        if lookahead == "exact" or method in HOSTS_OF_THE_PAPER
+        if lookahead == "exact" or method in HOSTS_BY_DEFAULT
     ],
 )
 def test_each_step_moves_its_own_part_only(fit: Fit, method_class: type[ReplayMethod], lookahead: Any) -> None:
