@@ -42,14 +42,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     own, extra = split_arguments(arguments)
     settings = _parser().parse_args(own)
     targets = select(table(settings.table), {name: settings[name] or () for name in SELECTORS})
-    options = Options(
-        configs=configs_of(settings),
-        runs=Path(settings.runs),
-        preset=settings.preset,
-        data=None if settings.data is None else Path(settings.data),
-        width=settings.width,
-        extra=extra,
-    )
+    options = options_of(settings, extra)
     rows = read_presets(options.configs, options.preset)
     check_covered(rows, options.preset, [target.cell for target in targets])
     runs = plan(targets, settings.seeds or (), rows, options)
@@ -114,6 +107,18 @@ def add_run_options(parser: CommandParser) -> None:
     parser.add_argument("--jobs", type=int | None, default=None, help="Parallel runs. Default: one per GPU, or one.")
     parser.add_argument("--executor", type=Literal["processes", "ray"], default="processes", help="Executor of runs.")
     parser.add_argument("--address", type=str | None, default=None, help="Ray cluster. Default: start a local one.")
+
+
+def options_of(settings: Namespace, extra: Sequence[str]) -> Options:
+    """The options of all runs, from those of :func:`add_run_options` and ``--preset``."""
+    return Options(
+        configs=configs_of(settings),
+        runs=Path(settings.runs),
+        preset=settings.preset,
+        data=None if settings.data is None else Path(settings.data),
+        width=settings.width,
+        extra=extra,
+    )
 
 
 def configs_of(settings: Namespace) -> Path:

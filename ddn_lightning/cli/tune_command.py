@@ -16,13 +16,19 @@ from jsonargparse import Namespace
 
 from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.cli.parser import CHOICES, CommandParser
-from ddn_lightning.cli.reproduce_command import SOME_FAILED, add_run_options, configs_of, executor_of, split_arguments
+from ddn_lightning.cli.reproduce_command import (
+    SOME_FAILED,
+    add_run_options,
+    configs_of,
+    executor_of,
+    options_of,
+    split_arguments,
+)
 from ddn_lightning.errors import ConfigurationError, check_positive, check_share
 from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.tables import markdown_table
 from ddn_lightning.report.tuning import SearchRecord, write_search
 from ddn_lightning.reproduce.executor import Executor, can_resume
-from ddn_lightning.reproduce.plan import Options
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
 from ddn_lightning.runs.files import try_lock, write_text
 from ddn_lightning.tune.ranges import ranges_of
@@ -97,14 +103,7 @@ def _search(settings: Namespace, extra: Sequence[str]) -> Search:
     given_options(extra)  # refuses what the search sets itself
     if min(settings.seeds) < FIRST_SEED:
         raise ConfigurationError(f"seeds must be {FIRST_SEED} or more, got {min(settings.seeds)}: others are reported")
-    options = Options(
-        configs=configs_of(settings),
-        runs=Path(settings.runs),
-        preset=settings.preset,
-        data=None if settings.data is None else Path(settings.data),
-        width=settings.width,
-        extra=extra,
-    )
+    options = options_of(settings, extra)
     return Search(
         folder=options.runs / settings.name,
         trials=settings.trials,

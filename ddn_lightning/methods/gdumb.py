@@ -76,6 +76,11 @@ class GDumb(ReplayMethod):
         """No gradients, so that the optimizer's step only counts the batch."""
         return loss.other, [None] * len(parameters)
 
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs, also of the initial network."""
+        super().grow(num_classes)
+        self.grow_head(self.initial_network.get_submodule("head"))
+
     def begin_task(self) -> None:
         """Keep the initial weights."""
         if self.task == 0:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.errors import check_not_negative
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.derpp import DERPlusPlus
@@ -48,6 +49,11 @@ class LODE(DERPlusPlus):
         check_not_negative(rho=rho)
         self.rho = rho
         self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs."""
+        super().grow(num_classes)
+        self.is_old_class = resized(self.is_old_class, (num_classes,))
 
     def begin_task(self) -> None:
         """Set the old classes."""

@@ -95,6 +95,11 @@ class MKD(ReplayMethod):
         """Move the teacher towards the network."""
         torch._foreach_lerp_(list(self.teacher.parameters()), list(self.network.parameters()), self.teacher_rate)
 
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs, also of the teacher."""
+        super().grow(num_classes)
+        self.grow_head(self.teacher.get_submodule("head"))
+
     def class_scores(self, images: Tensor) -> Tensor:
         """Scores of the network chosen by ``evaluate``."""
         if self.evaluate == "teacher":

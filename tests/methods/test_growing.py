@@ -119,8 +119,12 @@ FAST = (
     CLSER,
     DERPlusPlus,
     ERACE,
+    ddn_lightning.GDumb,
     ddn_lightning.ICaRL,
+    ddn_lightning.LODE,
     ddn_lightning.LUCIR,
+    ddn_lightning.MKD,
+    ddn_lightning.SCR,
 )  # with parts of their own
 GROWING = [
     pytest.param(one, marks=[] if one in FAST else [pytest.mark.slow]) for one in METHODS if not issubclass(one, Joint)
