@@ -84,7 +84,8 @@ class ContinualEvaluation(TaskCallback):
     @classmethod
     def of(cls, trainer: Trainer) -> "ContinualEvaluation | None":
         """The Trainer's callback of this class, if any."""
-        return next((c for c in trainer.callbacks if isinstance(c, cls)), None)  # type: ignore[attr-defined]
+        callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+        return next((c for c in callbacks if isinstance(c, cls)), None)
 
     @property
     def record(self) -> AnytimeRecord:
