@@ -10,7 +10,7 @@ from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from jsonargparse import Namespace
 
@@ -30,6 +30,7 @@ from ddn_lightning.report.tables import markdown_table
 from ddn_lightning.report.tuning import SearchRecord, write_search
 from ddn_lightning.reproduce.executor import Executor, can_resume
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
+from ddn_lightning.runs.config import load_yaml
 from ddn_lightning.runs.files import try_lock, write_text
 from ddn_lightning.tune.ranges import ranges_of
 from ddn_lightning.tune.search import FIRST_SEED, Arm, Protocol, Search, given_options
@@ -139,13 +140,21 @@ def _check_options(search: Search, arms: Sequence[Arm]) -> None:
         for place in range(max(len(one.extremes) for one in arm.ranges)):
             values = {one.option: one.extremes[min(place, len(one.extremes) - 1)] for one in arm.ranges}
             (run, *_) = search.runs(arm, 0, values, [[] for _ in search.seeds])
-            with redirect_stdout(io.StringIO()):
+            with redirect_stdout(io.StringIO()) as printed:
                 try:
                     code = main([*run.command(), "--print_config"])
                 except SystemExit as stop:
                     code = int(stop.code or 0)
             if code:
                 raise SystemExit(code)  # the parser has printed the reason
+            _check_tasks(search.protocol.tasks, load_yaml(printed.getvalue())["data"]["init_args"], arm.cell.data)
+
+
+def _check_tasks(asked: int | None, data: dict[str, Any], name: str) -> None:
+    """Raise if the trials are to learn more tasks than the data has, as far as its options tell."""
+    tasks = len(data["task_sizes"]) if data.get("task_sizes") else data.get("num_tasks")
+    if asked is not None and tasks is not None and asked > tasks:
+        raise ConfigurationError(f"tasks must be at most the {tasks} of {name}, got {asked}")
 
 
 def _print_first_trials(search: Search, arms: Sequence[Arm]) -> int:

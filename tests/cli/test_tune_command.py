@@ -209,6 +209,8 @@ def test_a_trial_never_opens_the_test_images(
         (("--methods", "er", "--dataset", "nope"), "data must be among cifar10"),
         (("--methods", "er", "--seeds", "7"), "seeds must be 1000 or more, got 7"),
         (("--methods", "er", "--trials", "0"), "trials must be positive, got 0"),
+        (("--methods", "er", "--tasks", "9"), "tasks must be at most the 5 of digits, got 9"),
+        (("--methods", "er", "--tasks", "3", "--", "--data.task_sizes=[6, 4]"), "at most the 2 of digits, got 3"),
         (("--methods", "er", "--validation_share", "1"), "validation_share must be above 0 and below 1, got 1.0"),
         (("--methods", "er", "--preset", "nope"), "preset must be among paper, tuned, got nope"),
         (("--methods", "er", "--", "--data.closed_test", "false"), "--data.closed_test must be left out after --"),
