@@ -141,7 +141,7 @@ class DDNCommand(LightningCLI):
         config = self.config_init[self.subcommand]
         self._check_num_classes()
         check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
-        callbacks = self._forgetting(config) + ([config.anytime] if config.anytime.every_n_steps else [])
+        callbacks = self._forgetting(config) + self._anytime(config)
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run:
@@ -165,6 +165,18 @@ class DDNCommand(LightningCLI):
             return [config.forgetting]
         if self.config[self.subcommand].forgetting != self._parser(self.subcommand).get_defaults().forgetting:
             raise ConfigurationError("forgetting must be left out where trainer.callbacks has a Forgetting of its own")
+        return []
+
+    def _anytime(self, config: Any) -> list[Callback]:
+        """The configured :class:`ContinualEvaluation`, if it is to measure within tasks."""
+        if config.anytime.every_n_steps:
+            return [config.anytime]
+        defaults = self._parser(self.subcommand).get_defaults().anytime
+        given = self.config[self.subcommand].anytime.items()
+        if self.subcommand == "fit" and (useless := [f"{name} {one}" for name, one in given if one != defaults[name]]):
+            raise ConfigurationError(
+                f"anytime needs every_n_steps to measure within tasks, got {', '.join(useless)} alone"
+            )
         return []
 
     def fit(self, **kwargs: Any) -> None:

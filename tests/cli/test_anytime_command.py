@@ -66,6 +66,8 @@ def test_a_run_stopped_between_two_evaluations_goes_on_with_them() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--anytime.images=40"], "anytime needs every_n_steps to measure within tasks, got images 40 alone"),
+        (["--anytime.seed=3", "--anytime.unseen_tasks=true"], "got seed 3, unseen_tasks True alone"),
         (["--anytime.every_n_steps=0"], "every_n_steps must be positive, got 0"),
         (["--anytime.every_n_steps=5", "--anytime.images=9"], "images must be at least 10"),
         (["--anytime.every_n_steps=5", "--anytime.unseen_tasks=true"], "unseen_tasks must be false"),
