@@ -15,12 +15,16 @@ from ddn_lightning.report.seed_group import STATISTICS
 DESCRIPTION = """Compare groups of runs: differences to a baseline, paired by seed, with 95 % confidence intervals, the
 seeds that they need, and processor time. Runs that differ only in their seed form one row. A folder of runs means all
 runs in it: ddn compare runs --baseline er -o table.md --figure cost.png"""
+CHOSEN_ON_SEEDS = "--chosen_on_seeds"
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "latex": as_latex}
 FIGURE_FORMATS = (".png", ".svg")
 
 
 def compare(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    if any(word.partition("=")[0] == CHOSEN_ON_SEEDS for word in arguments):
+        how = f"ddn fit {CHOSEN_ON_SEEDS} '[0, 1]'"
+        raise ConfigurationError(f"{CHOSEN_ON_SEEDS} must be left out of a comparison: its runs know them by {how}")
     settings = _parser().parse_args(list(arguments))
     check_output(settings.output)
     if settings.figure is not None:

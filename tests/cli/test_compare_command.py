@@ -222,6 +222,7 @@ def test_the_page_has_a_section_where_groups_share_a_seed() -> None:
         (["--difference", "0"], "difference must be positive, got 0"),
         (["-o", "nowhere/table.md"], "output must be a file in an existing folder"),
         (["others"], "there is no others"),
+        (["--chosen_on_seeds", "0,1"], "its runs know them by ddn fit --chosen_on_seeds '[0, 1]'"),
     ],
 )
 def test_user_errors_are_one_line(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
