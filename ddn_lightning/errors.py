@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+FEW = 3  # names that a message lists
 LARGEST = 1e30  # largest value of an option; single precision ends at 3e38
 
 
@@ -81,20 +82,31 @@ def check_choice(choices: Sequence[str], **values: str) -> None:
             raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the most similar known one, or nothing.
+def did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
+    """The end of a message about an unknown name: those that it shortens, else the most similar ones, or nothing.
+
+    Args:
+        name: The unknown name.
+        known: All known names.
+        most: Number of similar names to list.
 
     >>> did_you_mean("bufer_size", ["lr", "buffer_size"])
     ' (did you mean buffer_size?)'
     >>> did_you_mean("online", ["setting/online", "recipe/online"])
     ' (did you mean setting/online or recipe/online?)'
+    >>> did_you_mean("--see", ["--seed_everything", "--runs"])
+    ' (did you mean --seed_everything?)'
     """
     spellings: dict[str, list[str]] = {}
     for one in known:
         for spelling in {one.lower(), one.lower().rpartition("/")[2]}:
             spellings.setdefault(spelling, []).append(one)
-    similar = difflib.get_close_matches(name.lower(), spellings, n=1)
-    return f" (did you mean {' or '.join(spellings[similar[0]])}?)" if similar else ""
+    given = name.lower()
+    similar = [given] if given in spellings else [one for one in spellings if one.startswith(given)]
+    if not 0 < len(similar) <= FEW:
+        similar = difflib.get_close_matches(given, spellings, n=most)
+    names = dict.fromkeys(one for spelling in similar for one in spellings[spelling])
+    return f" (did you mean {' or '.join(names)}?)" if names else ""
 
 
 def check_finite(**values: float) -> None:

@@ -57,6 +57,7 @@ REPLACED = {  # options of 0.1 -> of today
 }
 NOT_ACCEPTED = re.compile(r"(?:Problem with given class_path '([\w.]+)':\s+)?Option '(\w+)' is not accepted")
 UNKNOWN_OPTION = re.compile(r"(?:unrecognized arguments: |does not accept option ')(-*)([\w.]+)")
+NOT_A_LIST = re.compile(r"Expected a (?:list|collections\.abc\.Sequence)\. Got value: ([^\[\]{}]*)$")
 KEY = re.compile(r'Parser key "(.+)":')
 NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
@@ -82,7 +83,7 @@ class DDNParser(LightningArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         set_loader(PARSER_MODE, _load, exceptions=(yaml.YAMLError,))
-        super().__init__(*args, **{**kwargs, "parser_mode": PARSER_MODE})
+        super().__init__(*args, **{**kwargs, "parser_mode": PARSER_MODE, "allow_abbrev": False})
 
     def add_argument(self, *args: Any, **kwargs: Any) -> Any:
         """Add an option; that of configuration files also takes names."""
@@ -140,6 +141,9 @@ def _check_locale(path: Path) -> None:
 class CommandParser(ArgumentParser):
     """Raises one-line errors."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, allow_abbrev=False)  # a shortened option may mean another one tomorrow
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise a :class:`ConfigurationError`."""
         raise ConfigurationError(
@@ -169,9 +173,10 @@ def readable(message: str) -> str:
     named = [NOT_A_CLASS.sub(r"got \1", line) for line in rest] if not is_class else rest
     details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in named]
     sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
-    return re.sub(
+    plain = re.sub(
         r"<class '([\w.]+)'>|typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
     )
+    return NOT_A_LIST.sub(r"Expected a list, such as '[\1]'. Got value: \1", plain)
 
 
 def class_names(option: str) -> list[str]:
@@ -219,4 +224,4 @@ def _arguments_of(path: str) -> list[str]:
 def _not_a_class(value: str, option: str) -> str:
     names = class_names(option)
     hint = f"; the choices are {', '.join(names)}, or give the import path of your own" if names else ""
-    return f"{value} is not a known class{hint}{did_you_mean(value, names)}"
+    return f"{value} is not a known class{hint}{did_you_mean(value, names, most=2)}"

@@ -258,6 +258,8 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--model.batches", "both"], "model.batches: Expected a one of 'separate', 'concatenated'. Got value: both"),
         (["--model.bufer_size", "5"], "model: Option 'bufer_size' is not accepted"),
         (["--chosen_on_seeds", "[-1]"], "chosen_on_seeds"),
+        (["--chosen_on_seeds", "0,1"], "chosen_on_seeds: Expected a list, such as '[0,1]'. Got value: 0,1\n"),
+        (["--model.lr_milestones", "1,2"], "model.lr_milestones: Expected a list, such as '[1,2]'. Got value: 1,2\n"),
         (["--data.epochs_per_task", "0"], "epochs_per_task must be positive, got 0"),
         (["--data.num_tasks", "3"], "num_tasks must divide the 10 classes of SplitDigits, got 3"),
         (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),

@@ -108,9 +108,16 @@ def test_reproduce_needs_no_clone_and_takes_names_for_every_run(capsys: pytest.C
         (["fit", "-c", "misspelt.yaml"], "'modle.init_args.lr' (did you mean model.init_args.lr?)"),
         (["report", "--ouptut", "page.html"], "--ouptut (did you mean --output?) (see 'ddn report --help')"),
         (["fit", "--zzz=3"], "unrecognized arguments: --zzz=3\n"),
+        (["fit", "--model", "DERPP"], "of your own (did you mean DER or DERPlusPlus?)"),
+        (["fit", "--see", "3"], "unrecognized arguments: --see 3 (did you mean --seed_everything?)"),
+        (
+            ["fit", "--trainer.max_ep=3"],
+            "unrecognized arguments: --trainer.max_ep=3 (did you mean --trainer.max_epochs?)",
+        ),
+        (["compare", "--base", "er", "runs"], "unrecognized arguments: --base (did you mean --baseline?)"),
     ],
 )
-def test_a_misspelt_name_suggests_the_nearest_once(
+def test_a_misspelt_or_shortened_name_is_refused_and_suggests_the_nearest_once(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("misspelt.yaml").write_text("modle: {init_args: {lr: 3}}\n")
