@@ -104,8 +104,34 @@ class Samples:
         return replace(self, images=move(self.images), labels=move(self.labels), logits=logits)
 
 
-class SelectedSamples(Samples):
-    """Some of the samples, whose images are copied when needed: those of a batch, or all by ``images``.
+class LazySamples(Samples):
+    """Samples whose images are looked up when needed: those of a batch, or all by ``images``.
+
+    A subclass keeps where they are, and implements :meth:`look_up`.
+    """
+
+    @classmethod
+    def without_images(cls, others: Samples) -> Self:
+        """Samples with all columns of the others but their images."""
+        lazy = cls(**vars(others))
+        del lazy.images
+        return lazy
+
+    @cached_property
+    def images(self) -> Tensor:  # type: ignore[override]  # a field of the base
+        """All images, copied at the first use."""
+        return self.look_up(slice(None)).images
+
+    def __getitem__(self, index: Tensor | slice) -> Samples:
+        return super().__getitem__(index) if "images" in vars(self) else self.look_up(index)
+
+    def look_up(self, index: Tensor | slice) -> Samples:
+        """The samples at an index, with their images."""
+        raise NotImplementedError
+
+
+class SelectedSamples(LazySamples):
+    """Some of the samples, without a copy of their images.
 
     So a task of a dataset larger than memory can be trained on.
 
@@ -122,19 +148,12 @@ class SelectedSamples(Samples):
     def of(cls, whole: Samples, chosen: Tensor) -> Self:
         """The samples at the chosen indices, in their order."""
         others = replace(whole, images=whole.labels)[chosen]  # all but the images
-        selected = cls(**vars(others))
-        del selected.images
+        selected = cls.without_images(others)
         selected._whole, selected._chosen = whole, chosen
         return selected
 
-    @cached_property
-    def images(self) -> Tensor:  # type: ignore[override]
-        """All images, copied at the first use."""
-        return self._whole[self._chosen].images
-
-    def __getitem__(self, index: Tensor | slice) -> Samples:
-        if "images" in vars(self):
-            return super().__getitem__(index)
+    def look_up(self, index: Tensor | slice) -> Samples:
+        """Those of the whole."""
         return self._whole[self._chosen[index if isinstance(index, slice) else moved(index, self._chosen.device)]]
 
 

@@ -1,18 +1,17 @@
 """The samples of two sequences, one after the other."""
 
-from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import LazySamples, Samples
 
 
-class JoinedSamples(Samples):
-    """Two sets of samples as one, whose images are looked up when a batch needs them.
+class JoinedSamples(LazySamples):
+    """Two sets of samples as one.
 
-    So neither is copied, and both may be larger than memory.
+    Neither is copied, and both may be larger than memory.
 
     Example:
         >>> some = Samples(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), tasks=torch.tensor([0, 0]))
@@ -26,19 +25,12 @@ class JoinedSamples(Samples):
     @classmethod
     def of(cls, first: Samples, second: Samples, labels: Tensor, tasks: Tensor) -> Self:
         """The samples of both, with labels and tasks of their own."""
-        joined = cls(labels, labels, tasks=tasks)
-        del joined.images
+        joined = cls.without_images(Samples(labels, labels, tasks=tasks))
         joined._parts = first, second
         return joined
 
-    @cached_property
-    def images(self) -> Tensor:  # type: ignore[override]  # a field of the base
-        """All images, copied at the first use."""
-        return self[:].images
-
-    def __getitem__(self, index: Tensor | slice) -> Samples:
-        if "images" in vars(self):
-            return super().__getitem__(index)
+    def look_up(self, index: Tensor | slice) -> Samples:
+        """Those of either part, in the order asked for."""
         assert self.tasks is not None
         rows = torch.arange(len(self))[index]
         is_second = rows >= len(self._parts[0])

@@ -1,19 +1,18 @@
 """The samples of a plan, whose images are looked up when a batch needs them."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from ddn_lightning.data.plan import Plan
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import LazySamples, Samples
 
 ChangeImages = Callable[[Tensor, int], Tensor]  # raw images of one task -> the task's images
 
 
-class PlannedSamples(Samples):
+class PlannedSamples(LazySamples):
     """Labels and tasks of a plan; the images are selected, and changed by task, for each batch.
 
     So a plan may repeat the samples in every task without a copy of the data.
@@ -26,19 +25,12 @@ class PlannedSamples(Samples):
     @classmethod
     def of(cls, source: Tensor, plan: Plan, change: ChangeImages | None) -> Self:
         """The samples of a plan over raw images, which ``change`` changes by task."""
-        planned = cls(plan.labels, plan.labels, tasks=plan.tasks)
-        del planned.images
+        planned = cls.without_images(Samples(plan.labels, plan.labels, tasks=plan.tasks))
         planned.source, planned._rows, planned._change = source, plan.samples, change
         return planned
 
-    @cached_property
-    def images(self) -> Tensor:  # type: ignore[override]  # a field of the base
-        """All images, copied at the first use."""
-        return self[:].images
-
-    def __getitem__(self, index: Tensor | slice) -> Samples:
-        if "images" in vars(self):
-            return super().__getitem__(index)
+    def look_up(self, index: Tensor | slice) -> Samples:
+        """Those of the plan, changed by their tasks."""
         assert self.tasks is not None
         tasks, images = self.tasks[index], self.source[self._rows[index]]
         if self._change is not None:
