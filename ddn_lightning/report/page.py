@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -72,48 +72,84 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
     """
     finished = [run for run in runs if run.is_finished]
     described = [run for run in runs if run.results is not None]
-    detailed = len(described) if len(described) <= MOST_DETAILED else FEW_DETAILED
     anchors = {run.name: f"run-{number}" for number, run in enumerate(described, start=1)}
     environment = page_environment()
-    comparing, comparing_problem = _draw_comparison(finished)
-    comparison = compare_groups(finished)
-    costs, costs_problem = draw(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
-    within = anytime_groups(finished)
-    within_pictures, within_problem = draw(lambda: anytime_pictures(within))
-    style, script = (source_of(environment, name) for name in ("page.css", "page.js"))
     name = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     text: str = environment.get_template("page.html").render(
+        **style_of(environment),
+        **_script_of(environment),
+        **_overview(finished, anchors),
+        **_pairs(finished),
+        **_within_tasks(finished),
+        **_single_runs(described, anchors),
         title=f"{name}: report of ddn_lightning",
         summary=_summary(runs, finished),
-        style=Markup(style),  # noqa: S704  # from this package
-        script=Markup(script),  # noqa: S704
-        style_hash=hash_of(style),
-        script_hash=hash_of(script),
-        runs=results_table(finished, anchors),
-        groups=seeds_table(finished),
-        paired=paired_table(comparison),
-        paired_note=comparison.explanation,
-        warnings=comparison.warnings,
-        left_out=comparison.left_out,
-        costs=costs,
-        costs_problem=costs_problem,
-        within=anytime_table(within),
-        within_note=f"{ANYTIME_NOTE} {_recorded(sum(len(group.runs) for group in within), len(finished))}",
-        within_pictures=within_pictures,
-        within_problem=within_problem,
-        has_paper=has_paper(finished),
-        paper_notes=paper_notes(finished),
         broken=[run for run in runs if not run.is_finished or run.problems],
-        comparing=comparing,
-        comparing_problem=comparing_problem,
-        not_compared=not_compared(finished),
-        details=[_details(run, anchors[run.name], n < detailed) for n, run in enumerate(described)],
-        detailed=detailed,
-        settings=settings_tables(described) if described else [],
         made_by=made_by,
         version=version("ddn-lightning"),
     )
     return text
+
+
+def style_of(environment: Environment) -> dict[str, object]:
+    """The style of a page, and the hash by which its security policy allows it, for ``head.html``."""
+    style = _source_of(environment, "page.css")
+    return {"style": Markup(style), "style_hash": _hash_of(style)}  # noqa: S704  # from this package
+
+
+def _script_of(environment: Environment) -> dict[str, object]:
+    script = _source_of(environment, "page.js")
+    return {"script": Markup(script), "script_hash": _hash_of(script)}  # noqa: S704  # from this package
+
+
+def _overview(finished: Sequence[RecordedRun], anchors: Mapping[str, str]) -> dict[str, object]:
+    """The tables and figures of all runs."""
+    comparing, comparing_problem = _draw_comparison(finished)
+    return {
+        "runs": results_table(finished, anchors),
+        "groups": seeds_table(finished),
+        "has_paper": has_paper(finished),
+        "paper_notes": paper_notes(finished),
+        "comparing": comparing,
+        "comparing_problem": comparing_problem,
+        "not_compared": not_compared(finished),
+    }
+
+
+def _pairs(finished: Sequence[RecordedRun]) -> dict[str, object]:
+    """The differences to a baseline, and what they cost."""
+    comparison = compare_groups(finished)
+    costs, costs_problem = draw(lambda: pareto_pictures(comparison.rows)) if comparison.has_pairs else ([], "")
+    return {
+        "paired": paired_table(comparison),
+        "paired_note": comparison.explanation,
+        "warnings": comparison.warnings,
+        "left_out": comparison.left_out,
+        "costs": costs,
+        "costs_problem": costs_problem,
+    }
+
+
+def _within_tasks(finished: Sequence[RecordedRun]) -> dict[str, object]:
+    """Continual evaluation."""
+    within = anytime_groups(finished)
+    pictures, problem = draw(lambda: anytime_pictures(within))
+    return {
+        "within": anytime_table(within),
+        "within_note": f"{ANYTIME_NOTE} {_recorded(sum(len(group.runs) for group in within), len(finished))}",
+        "within_pictures": pictures,
+        "within_problem": problem,
+    }
+
+
+def _single_runs(described: Sequence[RecordedRun], anchors: Mapping[str, str]) -> dict[str, object]:
+    """The sections about single runs, and their settings."""
+    detailed = len(described) if len(described) <= MOST_DETAILED else FEW_DETAILED
+    return {
+        "details": [_details(run, anchors[run.name], n < detailed) for n, run in enumerate(described)],
+        "detailed": detailed,
+        "settings": settings_tables(described) if described else [],
+    }
 
 
 def rerun_command(run: RecordedRun) -> str:
@@ -205,12 +241,12 @@ def page_environment() -> Environment:
     )
 
 
-def source_of(environment: Environment, name: str) -> str:
+def _source_of(environment: Environment, name: str) -> str:
     """The text of a template or of a file beside it."""
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 
 
-def hash_of(text: str) -> str:
+def _hash_of(text: str) -> str:
     """The hash by which a page's security policy allows a style or a script."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

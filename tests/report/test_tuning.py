@@ -8,6 +8,7 @@ from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.figures.tuning import importance_figure, slice_figure
 from ddn_lightning.report.paper import Cell
+from ddn_lightning.report.search_page import search_page
 from ddn_lightning.report.tuning import ArmRecord, SearchRecord, TrialRecord, read_search, write_search
 
 RANGES = {"model.lr": {"low": 0.01, "high": 1.0, "log": True}, "model.batches": {"choices": ["separate", "<b>"]}}
@@ -71,3 +72,8 @@ def test_the_page_of_a_search_names_the_protocol_and_trusts_no_value(capsys: pyt
     assert "ddn tune &lt;x&gt;" in page
     assert "<b>" not in page
     assert "70.00" in page
+
+
+def test_a_wide_figure_of_a_search_has_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddn_lightning.report.page.WIDE", 0.0)
+    assert search_page(SEARCH, "ddn report").count('<figure class="wide">') == 2  # an item of the page's grid
