@@ -107,7 +107,7 @@ class ContinualEvaluation(TaskCallback):
             "seconds": round(self.seconds, 2),
         }
 
-    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
+    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]  # methods are Learners
         """Choose the images and reset; a checkpoint is restored after this."""
         if stage != "fit":
             return
@@ -124,7 +124,7 @@ class ContinualEvaluation(TaskCallback):
         self._evaluations, self._samples_seen, self.seconds, self._is_restored = (), 0, 0.0, False
         self._from_step = 0
 
-    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Move the images to the device; they may be features by now."""
         self._subset = _measured(pl_module.sequence)[self._chosen].to(pl_module.device)
         if self.statistics == "memory" and (obstacle := pl_module.obstacle_to_calibration):
@@ -134,12 +134,12 @@ class ContinualEvaluation(TaskCallback):
             why = "the checkpoint was saved without it, or with fewer tasks"
             note(f"continual evaluation begins after step {step}: {why}")
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, *_: object) -> None:  # type: ignore[override]
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, *_: object) -> None:  # type: ignore[override]  # methods are Learners
         """Evaluate the untrained network, for forward transfer."""
         if self.unseen_tasks and _batches_done(trainer) == 0:
             self._evaluate(trainer, pl_module, UNTRAINED)
 
-    def on_train_batch_end(  # type: ignore[override]
+    def on_train_batch_end(  # type: ignore[override]  # methods are Learners
         self, trainer: Trainer, pl_module: Learner, outputs: object, batch: Samples, *_: object
     ) -> None:
         """Evaluate if it is time to, except at a task's end, which :meth:`on_task_measured` waits for."""

@@ -90,7 +90,7 @@ class Forgetting(TaskCallback):
         if stage == "fit":
             self._restored_statistics = self.statistics
 
-    def on_fit_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_fit_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Note that calibration is impossible, or differs from the checkpoint."""
         self._note_obstacle(pl_module)
         if self._restored_statistics != self.statistics:
@@ -99,7 +99,7 @@ class Forgetting(TaskCallback):
                 "tasks were measured with the latter"
             )
 
-    def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Reset the metrics and set up the BatchNorm statistics."""
         self.stage = max(pl_module.task, 0)
         self.metric = AccuracyMatrix(pl_module.sequence.is_class_of_task).to(pl_module.device)
@@ -117,7 +117,7 @@ class Forgetting(TaskCallback):
             self._calibrated = trained or self.calibrated_buffers(pl_module)
             self.calibrated_metric = AccuracyMatrix(pl_module.sequence.is_class_of_task).to(pl_module.device)
 
-    def on_validation_batch_end(  # type: ignore[override]
+    def on_validation_batch_end(  # type: ignore[override]  # methods are Learners
         self, trainer: Trainer, pl_module: Learner, outputs: Tensor, batch: Samples, batch_idx: int, *_: object
     ) -> None:
         """Update the metrics; with ``both``, predict the batch again with calibrated statistics."""
@@ -131,7 +131,7 @@ class Forgetting(TaskCallback):
                 outputs = step(batch, batch_idx)
             self.calibrated_metric.update(self.stage, outputs, batch.labels, tasks)
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Log the accuracies, and store the row at a task's end; skip the sanity check."""
         if trainer.sanity_checking:
             return
@@ -147,23 +147,23 @@ class Forgetting(TaskCallback):
         self._evaluation.close()
 
     on_exception = on_validation_end  # type: ignore[assignment]  # which ignores the exception
-    on_test_start = on_validation_start  # type: ignore[assignment]
-    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
+    on_test_start = on_validation_start  # type: ignore[assignment]  # methods are Learners
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]  # methods are Learners
 
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Log the accuracies on all tasks."""
         pl_module.log_dict(self._row("test"), sync_dist=True)
 
     on_test_end = on_validation_end  # type: ignore[assignment]  # which ignores the exception
 
-    def on_train_batch_start(  # type: ignore[override]
+    def on_train_batch_start(  # type: ignore[override]  # methods are Learners
         self, trainer: Trainer, pl_module: Learner, batch: Samples, batch_idx: int
     ) -> None:
         """Run an evaluation within the task that a resume has skipped."""
         if batch_idx == 0 and pl_module.sequence.clock.task == pl_module.task:
             self._run_missed_evaluation(trainer, pl_module)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """After the last task, open the test images, before its checkpoint is saved."""
         self._open_test(trainer, pl_module)
 
@@ -182,7 +182,7 @@ class Forgetting(TaskCallback):
         if self._restored_statistics not in get_args(Statistics):
             checks.refuse("statistics", f"one of {get_args(Statistics)}", self._restored_statistics)
 
-    def on_load_checkpoint(  # type: ignore[override]
+    def on_load_checkpoint(  # type: ignore[override]  # methods are Learners
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
         """Refuse a restored matrix that does not have exactly one row per evaluated task."""

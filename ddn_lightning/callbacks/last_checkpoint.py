@@ -60,7 +60,7 @@ class LastCheckpoint(Checkpoint):
         """Listen for signals as early as possible."""
         self._take_over_signals(trainer)
 
-    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Start the timer, and listen for signals: a resumed run has no sanity check."""
         self._saved_at = time.monotonic()
         self._take_over_signals(trainer)
@@ -77,7 +77,7 @@ class LastCheckpoint(Checkpoint):
         # a checkpoint due at an epoch's last batch is saved after the evaluation
         self._save_or_stop(trainer, is_over or (is_due and not trainer.is_last_batch), stop_signal)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Save at a task's end, with its row of the accuracy matrix."""
         clock = pl_module.sequence.clock
         if not clock.is_last_batch:
@@ -86,7 +86,7 @@ class LastCheckpoint(Checkpoint):
         is_due, stop_signal = self._agree(trainer)
         self._save_or_stop(trainer, is_task_done or is_due or trainer.should_stop, stop_signal)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+    def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
         """Save the work that a run resumed after its very last batch has completed without training a batch."""
         if self._done_at_start is not None and self._done_at_start != _done(pl_module):
             self._save(trainer)

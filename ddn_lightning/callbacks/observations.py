@@ -46,7 +46,7 @@ class Observations(TaskCallback):
     def __init__(self) -> None:
         self.observed: Observed | None = None
 
-    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
+    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]  # methods are Learners
         """Reset; a checkpoint is restored after this."""
         if stage == "fit":
             plan = pl_module.sequence.train_plan
@@ -90,7 +90,7 @@ class Observations(TaskCallback):
             found = replace(found, stream=self.observed.stream)  # version 0.1 did not note it
         self.observed = found
 
-    def on_load_checkpoint(  # type: ignore[override]
+    def on_load_checkpoint(  # type: ignore[override]  # methods are Learners
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
         """Grow the tensors of a finished run with its sequence."""

@@ -26,7 +26,7 @@ class ReservoirSampling(Callback):
 
     method: Learner
 
-    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
+    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]  # methods are Learners
         """Keep the method, which owns the memory."""
         self.method = pl_module
 
@@ -34,7 +34,7 @@ class ReservoirSampling(Callback):
         """Move a restored memory to the device, before an unfinished task of the checkpoint is ended."""
         self.method.memory.to(pl_module.device)
 
-    def on_train_batch_end(  # type: ignore[override]
+    def on_train_batch_end(  # type: ignore[override]  # outputs as training_step returns them
         self, trainer: Trainer, pl_module: LightningModule, outputs: Mapping[str, Tensor], batch: Samples, *_: object
     ) -> None:
         """Add the raw images, and their logits from before the step if the method stores them."""
@@ -60,7 +60,7 @@ class ReservoirSampling(Callback):
             held = memory[memory.slots]
             check_samples("memory", held, self.method.stored_form, sequence.may_come, self.method.stores_logits)
 
-    def on_load_checkpoint(  # type: ignore[override]
+    def on_load_checkpoint(  # type: ignore[override]  # methods are Learners
         self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
     ) -> None:
         """Grow the memory with the method; refuse one that has seen more samples than the run."""

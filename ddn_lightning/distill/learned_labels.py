@@ -79,7 +79,7 @@ class RowAdam(torch.optim.Optimizer):
                 self.state[rows] = {"steps": steps, **moments}
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure gives a loss here
         """Step the rows with a gradient."""
         for group in self.param_groups:
             first, second = group["betas"]

@@ -106,7 +106,7 @@ class PortableLearner(Learner, ABC):
         self.image_shape = None if facts is None else tuple(facts.image_shape)
 
     @classmethod
-    def load_from_checkpoint(  # type: ignore[override]
+    def load_from_checkpoint(  # type: ignore[override]  # a file or a folder; Lightning also takes an open file
         cls,
         checkpoint_path: str | Path,
         map_location: Any = None,
