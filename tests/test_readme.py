@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from documents import README, ROOT, TEXT, blocks, commands, generated, run
+import yaml
+from documents import PAGES, README, ROOT, TEXT, blocks, commands, generated, run
 from torchvision.transforms.functional import to_pil_image
 
 from ddn_lightning import ER, DataDistillNet, SplitDigits
@@ -67,8 +68,16 @@ def test_every_command_works(command: str, capsys: pytest.CaptureFixture[str]) -
     if "--dry-run" in command:
         assert "ddn fit" in capsys.readouterr().out
         return
-    if "help" not in command:
+    if command.startswith("ddn fit") and not any(word in command for word in ("help", "--print_config")):
         assert list(Path("runs").glob("*/results.json"))
+
+
+def test_the_shown_configuration_is_part_of_the_printed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ddn fit -c quickstart --model.buffer_size 50 --print_config") == 0
+    printed = yaml.safe_load(capsys.readouterr().out)["model"]
+    shown = yaml.safe_load(blocks(PAGES["docs/how_to/command_line.md"], "yaml")[0])["model"]
+    assert printed["class_path"] == shown["class_path"]
+    assert shown["init_args"].items() <= printed["init_args"].items()
 
 
 def test_nothing_but_known_programs_is_asked_for() -> None:
