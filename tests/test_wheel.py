@@ -88,8 +88,8 @@ def test_an_installed_wheel_trains_and_reports_in_an_empty_folder(installed: Ins
 
 
 @pytest.mark.slow
-def test_a_notebook_runs_with_an_installed_wheel(installed: Installed) -> None:
-    tests = [str(ROOT / "tests" / "test_notebooks.py"), "-k", "01_", "-n", "0", "-p", "no:cacheprovider"]
+def test_every_notebook_runs_with_an_installed_wheel(installed: Installed) -> None:
+    tests = [str(ROOT / "tests" / "test_notebooks.py"), "-k", "runs_and_shows", "-n", "0", "-p", "no:cacheprovider"]
     done = installed.run(installed.python, "-m", "pytest", *tests)
     assert done.returncode == 0, done.stdout
 
