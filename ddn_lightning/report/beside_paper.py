@@ -105,8 +105,10 @@ def cells_beside_paper(runs: Sequence[MeasuredRun]) -> list[CellBeside]:
 
 def paper_target_of(group: Group) -> Target | None:
     """The paper's numbers for the dataset, setting, buffer size, method and plug-in of a group, at whatever width."""
+    data, _, size = group.data.partition("@")
+    if size and not size.isdecimal():  # changed in another way, too
+        return None
     variant = "" if group.options in WITHIN_A_CELL else group.options
-    data = group.data.partition("@")[0]
     return paper_targets().get(Cell(group.setting, data, group.buffer_size, group.method, group.plugin, variant))
 
 

@@ -40,13 +40,15 @@ def gpu_hours(cells: Sequence[Cell], width: int = WIDTH) -> float | None:
 
 
 def steps_of(cell: Cell) -> int:
-    """Training steps of a run: whole batches of each task, as often as it has epochs.
+    """Training steps of a run; a task's last, smaller batch is left out online only.
 
     >>> steps_of(Cell("online", "cifar10", 200, "er")), steps_of(Cell("offline", "cifar100", 2000, "er"))
-    (1560, 78000)
+    (1560, 78500)
     """
-    data = PAPER_DATA[cell.data]
-    return data.tasks * (data.num_images["train"] // data.tasks // BATCH) * EPOCHS[cell.setting]
+    data, epochs = PAPER_DATA[cell.data], EPOCHS[cell.setting]
+    images = data.num_images["train"] // data.tasks
+    batches = images // BATCH if epochs == 1 else -(-images // BATCH)
+    return data.tasks * batches * epochs
 
 
 def er_steps(cell: Cell) -> float:

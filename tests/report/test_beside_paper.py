@@ -42,6 +42,7 @@ def test_only_the_same_data_setting_memory_method_and_plugin_is_compared() -> No
     assert paper_target_of(Group(*BED, "er", "label_smoothing", "epsilon=0.5 over old classes")) is None
     assert paper_target_of(Group(*BED, "er", "none", "old_memory_weight=1")) is None
     assert paper_target_of(Group(*BED, "pcr", "none", "")) is None
+    assert paper_target_of(Group("cifar10@16, 500 per class", *SMALL[1:], "er", "none", "")) is None
     assert paper_target_of(Group("cifar10", "ResNet18 width 20", "online", 300, "er", "none", "")) is None
     assert paper_target_of(Group("cifar10", "ResNet18 width 20", "offline", 200, "er", "none", "")).acc == 54.91
 

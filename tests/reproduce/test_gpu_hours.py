@@ -42,14 +42,15 @@ def test_hours_are_steps_times_their_cost_over_the_rate() -> None:
     assert gpu_hours([ER]) == pytest.approx(seconds / 3600)
     assert 30 < seconds < 40
     ddn = Cell("offline", "cifar10", 200, "er", "ddn")
-    assert gpu_hours([ER, ddn]) == pytest.approx(seconds / 3600 * (1 + 50 * er_steps(ddn)))
+    assert gpu_hours([ER, ddn]) == pytest.approx(seconds / 3600 * (1 + 50 * 313 / 312 * er_steps(ddn)))
     assert gpu_hours([ER], width=32) == pytest.approx(seconds / 3600 / 4, rel=0.01)
     assert gpu_hours([ER, Cell("offline", "digits", 100, "er")]) is None
 
 
-def test_steps_are_those_of_whole_batches() -> None:
+def test_steps_are_those_of_whole_batches_online_and_of_all_offline() -> None:
     assert steps_of(Cell("online", "tiny_imagenet", 2000, "er")) == 10 * 312
     assert steps_of(Cell("online", "cifar100", 2000, "er")) == 10 * 156
+    assert steps_of(Cell("offline", "cifar100", 2000, "er")) == 10 * 157 * 50
 
 
 def test_learned_labels_cost_what_ddn_does_and_others_an_er_step() -> None:
