@@ -1,8 +1,10 @@
 """Runs of a plan on a Ray cluster."""
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,7 +41,14 @@ class RayExecutor:
         self.jobs = jobs or max(1, int(resources["GPU" if self.num_gpus else "CPU"]))
 
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """Execute all runs and yield their events; see :meth:`ProcessExecutor.execute`."""
+        """Execute all runs and yield their events; see :meth:`ProcessExecutor.execute`.
+
+        Meanwhile standard output goes to standard error: Ray prints there which machines it has lost.
+        """
+        with redirect_stdout(sys.stderr):
+            yield from self._events(runs, is_stopped)
+
+    def _events(self, runs: Sequence[Run], is_stopped: Callable[[], bool]) -> Iterator[Event]:
         task = self.ray.remote(num_cpus=1, num_gpus=self.num_gpus, max_retries=LOST_MACHINES)(_execute)
         waiting = runs if isinstance(runs, deque) else deque(runs)
         active: dict[Any, Run] = {}

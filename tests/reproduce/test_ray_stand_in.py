@@ -47,6 +47,7 @@ class StandIn:
         raise RayError("first line\nthe node is dead")
 
     def wait(self, references: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        print("(raylet) a node is dead")  # as Ray does, whatever its settings
         return references[:1], references[1:]
 
     def get(self, reference: Callable[[], Any]) -> Any:
@@ -78,6 +79,15 @@ def test_a_run_whose_machine_is_lost_goes_on_at_another(execute: Callable[[int, 
     assert all(states(events, run) == ["started", "finished"] for run in runs)
     assert all(starts(run) == ["resumed"] for run in runs)
     assert [read_result(run.folder).acc for run in runs] == [41, 42]
+
+
+def test_what_ray_prints_stays_out_of_the_result(
+    execute: Callable[[int, list[Run]], list[Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(0, make_runs(1))
+    print("the table")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("the table\n", "(raylet) a node is dead\n")
 
 
 def test_a_run_that_loses_one_machine_after_another_is_given_up(
