@@ -1,9 +1,9 @@
-"""Mean, standard deviation and confidence interval over seeds; differences and ratios paired by seed."""
+"""Mean, standard deviation and confidence interval over seeds; paired differences and ratios; rank correlation."""
 
 import functools
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,6 +84,28 @@ def paired_ratio(values: Mapping[int, float | None], others: Mapping[int, float 
 def _pairs(values: Mapping[int, float | None], others: Mapping[int, float | None]) -> list[tuple[float, float]]:
     both = [(value, others.get(seed)) for seed, value in values.items()]
     return [(value, other) for value, other in both if value is not None and other is not None]
+
+
+def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float | None:
+    """Spearman's rank correlation; ``None`` where it is not defined: below two pairs, or if all of one side are equal.
+
+    >>> rank_correlation([1.0, 2.0, 30.0], [0.1, 0.2, 0.3]), rank_correlation([1.0, 2.0], [4.0, 4.0])
+    (1.0, None)
+    """
+    first, second = ranks(values), ranks(others)
+    if min(len(set(first)), len(set(second))) < 2:
+        return None
+    return statistics.correlation(first, second)
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value, the lowest having 1; equal values share the mean of their ranks.
+
+    >>> ranks([30.0, 10.0, 20.0, 20.0])
+    [4.0, 1.0, 2.5, 2.5]
+    """
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
 
 
 @functools.cache

@@ -1,8 +1,10 @@
 """Runs of a plan on a Ray cluster."""
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,11 +13,14 @@ from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.reproduce.executor import GRACE_SECONDS, POLL_SECONDS, Event, ProcessExecutor, ended_before
 from ddn_lightning.reproduce.plan import Run
 
+LOST_MACHINES = 3  # that a run survives: Ray starts it on another one, where it goes on from its last checkpoint
+
 
 class RayExecutor:
     """Executes runs on a Ray cluster, each with one CPU and, if the cluster has any, one GPU.
 
-    All machines must see the same folders under the same paths: configurations, datasets and runs.
+    All machines must see the same folders under the same paths: configurations, datasets and runs. The run of a machine
+    that is lost goes on at another one; if the first still executes it, unseen by Ray, the other waits for its result.
 
     Args:
         jobs: Number of parallel runs, or ``None`` for as many as the cluster has devices.
@@ -36,8 +41,15 @@ class RayExecutor:
         self.jobs = jobs or max(1, int(resources["GPU" if self.num_gpus else "CPU"]))
 
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """Execute all runs and yield their events; see :meth:`ProcessExecutor.execute`."""
-        task = self.ray.remote(num_cpus=1, num_gpus=self.num_gpus, max_retries=0)(_execute)
+        """Execute all runs and yield their events; see :meth:`ProcessExecutor.execute`.
+
+        Meanwhile standard output goes to standard error: Ray prints there which machines it has lost.
+        """
+        with redirect_stdout(sys.stderr):
+            yield from self._events(runs, is_stopped)
+
+    def _events(self, runs: Sequence[Run], is_stopped: Callable[[], bool]) -> Iterator[Event]:
+        task = self.ray.remote(num_cpus=1, num_gpus=self.num_gpus, max_retries=LOST_MACHINES)(_execute)
         waiting = runs if isinstance(runs, deque) else deque(runs)
         active: dict[Any, Run] = {}
         try:
@@ -60,7 +72,7 @@ class RayExecutor:
     def _outcome(self, run: Run, reference: Any) -> Event:
         try:
             event: Event = self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:  # a machine was lost or ran out of memory
+        except self.ray.exceptions.RayError as error:  # too many machines were lost, or ran out of memory
             return Event(run, "failed", message=str(error).strip().splitlines()[-1])
         return event
 

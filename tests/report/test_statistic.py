@@ -3,8 +3,17 @@ import random
 import statistics
 
 import pytest
+from scipy.stats import spearmanr  # scikit-learn brings it
 
-from ddn_lightning.report.statistic import Estimate, estimate, paired_difference, paired_ratio, student_quantile
+from ddn_lightning.report.statistic import (
+    Estimate,
+    estimate,
+    paired_difference,
+    paired_ratio,
+    rank_correlation,
+    ranks,
+    student_quantile,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +78,22 @@ def test_without_an_effect_five_percent_of_intervals_exclude_zero() -> None:
 def test_a_real_effect_is_found() -> None:
     assert excluded(effect=5.0) > 0.97
     assert excluded(effect=-5.0) > 0.97
+
+
+def test_rank_correlation_is_that_of_hand_made_ranks() -> None:
+    # ranks 1 2 3 4 5 and 2 1 4 3 5: 1 - 6 * (1 + 1 + 1 + 1 + 0) / (5 * 24)
+    assert rank_correlation([1.0, 2.0, 9.0, 10.0, 99.0], [20.0, 10.0, 40.0, 30.0, 50.0]) == pytest.approx(0.8)
+    assert rank_correlation([1.0, 2.0, 3.0], [9.0, 5.0, 1.0]) == pytest.approx(-1)
+    assert ranks([7.0, 7.0, 7.0, 1.0]) == [3.0, 3.0, 3.0, 1.0]
+
+
+def test_rank_correlation_with_ties_is_that_of_scipy() -> None:
+    generator = random.Random(0)
+    for _ in range(20):
+        values, others = ([float(generator.randrange(5)) for _ in range(12)] for _ in range(2))
+        assert rank_correlation(values, others) == pytest.approx(spearmanr(values, others).statistic)
+
+
+@pytest.mark.parametrize(("values", "others"), [([], []), ([1.0], [2.0]), ([1.0, 1.0], [2.0, 3.0])])
+def test_rank_correlation_is_left_out_where_it_is_not_defined(values: list[float], others: list[float]) -> None:
+    assert rank_correlation(values, others) is None

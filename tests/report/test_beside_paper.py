@@ -1,0 +1,178 @@
+"""Our numbers beside the paper's: which runs repeat which cell, and that the manual shows what comes of it."""
+
+from pathlib import Path
+
+import documents
+import pytest
+from documents import generated
+
+from ddn_lightning.report.beside_paper import (
+    agreement,
+    agreement_table,
+    by_images,
+    cells_beside_paper,
+    paper_target_of,
+    per_task_table,
+)
+from ddn_lightning.report.figures.beside_paper import beside_paper_figure
+from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs
+from ddn_lightning.report.paper import paper_table, paper_targets
+
+ROOT = Path(__file__).parents[2]
+BED = ("cifar10", "ResNet18 width 20", "online", 200)
+SMALL = ("cifar10@16", "ResNet18 width 16", "online", 200)
+TASKS = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+def run(
+    acc: float,
+    seed: int = 20,
+    fm: float | None = 40.0,
+    bed: tuple[str, str, str, int] = BED,
+    arm: tuple[str, str, str] = ("er", "none", ""),
+    per_task: tuple[float, ...] = TASKS,
+) -> MeasuredRun:
+    return MeasuredRun(Group(*bed, *arm), seed, acc, fm, per_task, 90.0, 0.0, 1.0, "ddn fit")
+
+
+def test_only_the_same_data_setting_memory_method_and_plugin_is_compared() -> None:
+    group = Group(*BED, "er", "label_smoothing", "epsilon=0.5")
+    assert paper_target_of(group).acc == 34.24
+    assert paper_target_of(Group(*SMALL, "er", "ddn", "lookahead=step")).acc == 41.93
+    assert paper_target_of(Group(*BED, "er", "label_smoothing", "epsilon=0.5 over old classes")) is None
+    assert paper_target_of(Group(*BED, "er", "none", "old_memory_weight=1")) is None
+    assert paper_target_of(Group(*BED, "pcr", "none", "")) is None
+    assert paper_target_of(Group("cifar10@16, 500 per class", *SMALL[1:], "er", "none", "")) is None
+    assert paper_target_of(Group("cifar10", "ResNet18 width 20", "online", 300, "er", "none", "")) is None
+    assert paper_target_of(Group("cifar10", "ResNet18 width 20", "offline", 200, "er", "none", "")).acc == 54.91
+
+
+def test_seeds_that_chose_do_not_count_and_calibrated_numbers_are_left_out() -> None:
+    runs = [run(10.0, seed=3), run(34.0, 20), run(38.0, 21, fm=None), run(36.0, 22, per_task=(4.0, 5.0, 6.0, 7.0, 8.0))]
+    (cell,) = cells_beside_paper(runs)
+    assert (cell.seeds, cell.acc.mean, cell.acc.std, cell.fm.n) == ((20, 21, 22), 36.0, 2.0, 2)
+    assert cell.per_task == (2.0, 3.0, 4.0, 5.0, 6.0)
+    assert cell.has_spread
+
+
+def test_the_exact_gradient_stands_for_the_cell_wherever_it_was_run() -> None:
+    step = [run(41.0, seed, arm=("er", "ddn", "lookahead=step")) for seed in (20, 21)]
+    exact = run(40.0, arm=("er", "ddn", ""))
+    for runs in ([*step, exact], [exact, *step]):
+        (cell,) = cells_beside_paper(runs)
+        assert cell.acc.mean == 40.0
+    (cell,) = cells_beside_paper(step)
+    assert cell.acc.mean == 41.0
+
+
+def test_sizes_of_images_are_never_mixed() -> None:
+    arms = [("er", "none", ""), ("er", "ddn", ""), ("bic", "none", "")]  # 36.05, 41.93 and 27.71 in the paper
+    cells = cells_beside_paper(
+        [run(acc, bed=SMALL, arm=arm) for acc, arm in zip((30.0, 20.0, 10.0), arms, strict=True)]
+        + [run(acc, arm=arm) for acc, arm in zip((36.05, 42.93, 29.71), arms, strict=True)]
+    )
+    full, small = by_images(cells).values()
+    assert str(agreement(full, "acc")) == "rank correlation +1.00, mean difference +1.00, 3 cells"
+    assert str(agreement(small, "acc")) == "rank correlation +0.50, mean difference -15.23, 3 cells"
+    assert [line.split(" | ")[0] for line in agreement_table(cells).splitlines()[2:]] == [
+        "| full size, cifar10",
+        "| 16 x 16, cifar10",
+    ]
+
+
+def test_cells_without_forgetting_count_for_accuracy_only() -> None:
+    cells = cells_beside_paper([run(36.05, fm=None)])
+    assert agreement(cells, "acc").correlation is None
+    assert agreement(cells, "fm") is None
+    assert agreement_table(cells).splitlines()[2].endswith("| 1 | 0 | - | +0.00 | - | - |")
+    assert beside_paper_figure(cells).axes[1].get_title() == "FM: nothing to compare"
+
+
+def test_each_task_stands_beside_that_of_the_appendix() -> None:
+    assert per_task_table(cells_beside_paper([run(34.0, arm=("bic", "none", ""))])) == ""
+    table = per_task_table(cells_beside_paper([run(34.0), run(30.0, bed=SMALL)])).splitlines()
+    assert table[2] == (
+        "| full size | 200 | ER | 20 | 1.0 / 18.4 | 2.0 / 18.6 | 3.0 / 23.4 | 4.0 / 36.4 | 5.0 / 83.4 |"
+    )
+    assert table[3].startswith("| 16 x 16 | 200 | ER | 20 | 1.0 / 18.4 |")
+
+
+def test_a_point_of_the_figure_is_filled_from_three_seeds_on() -> None:
+    few = [run(acc, seed, arm=("bic", "none", "")) for acc, seed in ((20.0, 20), (22.0, 21))]
+    many = [run(acc, seed) for acc, seed in ((34.0, 20), (38.0, 21), (36.0, 22))]
+    for runs, is_filled in ((few, False), (many, True)):
+        panel = beside_paper_figure(cells_beside_paper(runs)).axes[0]
+        (bars,) = panel.containers
+        point = bars[0]
+        assert (point.get_markerfacecolor() != "white") == is_filled
+        assert (point.get_xdata()[0], point.get_ydata()[0]) == (27.71, 21.0) if not is_filled else (36.05, 36.0)
+        assert bars.has_yerr
+
+
+def test_the_figure_joins_a_method_with_and_without_its_plugin_and_names_other_beds() -> None:
+    other = ("cifar100", "ResNet18 width 20", "online", 2000)
+    runs = [run(34.0), run(40.0, arm=("er", "ddn", "")), run(16.0, bed=other)]
+    panel = beside_paper_figure(cells_beside_paper(runs)).axes[0]
+    lines = [list(line.get_xdata()) for line in panel.lines]
+    assert [36.05, 41.93] in lines
+    assert [text.get_text() for text in panel.texts] == ["cifar100, 2000"]
+
+
+def test_the_manual_shows_how_our_numbers_agree_with_the_papers() -> None:
+    cells = cells_beside_paper(measured_runs())
+    assert generated(documents.TEXT, "agreement").strip() == agreement_table(cells).strip()
+    assert generated(documents.TEXT, "by task").strip() == per_task_table(cells).strip()
+    drawn = (ROOT / "docs/pictures/beside_paper.svg").read_text()
+    figure = beside_paper_figure(cells)
+    labels = [panel.get_title() for panel in figure.axes] + [text.get_text() for text in figure.legends[0].texts]
+    assert [label for label in labels if f"<!-- {label} -->" not in drawn] == []
+
+
+def test_what_the_manual_says_of_agreement_is_so() -> None:
+    rows = by_images(cells_beside_paper(measured_runs()))
+    for members in rows.values():
+        assert agreement(members, "acc").correlation > agreement(members, "fm").correlation > 0
+    full, small = ({(c.title, c.target.cell.data, c.group.buffer_size): c for c in cells} for cells in rows.values())
+    er = full["ER", "cifar10", 200]
+    appendix = {target.cell: target.per_task for target in paper_table("per_task")}[er.target.cell]
+    assert max(abs(ours - paper) for ours, paper in zip(er.per_task, appendix, strict=True)) < 3
+    assert max(abs(er.acc.mean - er.target.acc), abs(er.fm.mean - er.target.fm)) < 1
+    for cells, title in ((full, "Mnemonics"), (small, "Mnemonics"), (small, "LoDM")):
+        one, alone = cells[title, "cifar10", 200], cells["ER", "cifar10", 200]
+        assert one.target.fm < alone.target.fm - 10
+        assert one.fm.mean > alone.fm.mean - 1
+    assert full["BiC", "cifar10", 200].fm.mean < full["BiC", "cifar10", 200].target.fm - 20
+    rises = {
+        host: small[f"{host} + DDN", "cifar10", 200].acc.mean > small[host, "cifar10", 200].acc.mean
+        for host in ("ER", "CLS-ER", "DER++", "ER-ACE")
+    }
+    assert rises == {"ER": True, "CLS-ER": True, "DER++": False, "ER-ACE": False}
+    assert small["ER-ACE + DDN", "cifar10", 200].fm.mean > small["ER-ACE", "cifar10", 200].fm.mean + 1
+
+
+def test_what_the_manual_says_of_the_papers_oddities_is_so() -> None:
+    targets = list(paper_targets().values())
+    assert sum(target.cell.setting == "offline" and target.acc + target.fm > 100 for target in targets) == 4
+    icarl = {(one.cell.data, one.cell.buffer_size): one.acc for one in targets if one.cell.method == "icarl"}
+    assert all(icarl[data, 2000] == icarl[data, 5000] for data in ("cifar100", "tiny_imagenet"))
+    lodm = {(one.cell.data, one.cell.buffer_size): one.acc for one in targets if one.cell.method == "lodm"}
+    assert lodm["cifar10", 500] < lodm["cifar10", 200]
+
+
+@pytest.mark.parametrize(
+    ("method", "buffer_size", "table1", "appendix"),
+    [
+        ("er_ace", 200, (43.37, 17.60), (44.23, 21.59)),
+        ("er_ace", 500, (50.02, 14.50), (49.31, 16.84)),
+        ("er", 500, (48.11, 30.07), (48.11, 32.30)),
+    ],
+)
+def test_the_paper_contradicts_itself_as_the_manual_says(
+    method: str, buffer_size: int, table1: tuple[float, float], appendix: tuple[float, float]
+) -> None:
+    key = ("online", "cifar10", buffer_size, method, "ddn")
+    for name, numbers in (("table1", table1), ("per_task", appendix)):
+        (found,) = [one for one in paper_table(name) if tuple(vars(one.cell).values())[:5] == key]
+        assert (found.acc, found.fm) == numbers
+    text = documents.PAGES["docs/science/results.md"]
+    assert all(f"{acc:.2f} / {fm:.2f}" in text for acc, fm in (table1, appendix))
