@@ -35,7 +35,8 @@ class BiasAdaptor(BilevelDistiller):
     first task.
 
     Args:
-        lr: Learning rate of Adam. Published: 0.001 for CIFAR-10, 0.01 for CIFAR-100 and Tiny-ImageNet.
+        lr: Learning rate of Adam. Published: 0.001 for CIFAR-10, 0.01 for CIFAR-100 and Tiny-ImageNet; 0.0001
+            there, if offline on DER++ or CLS-ER.
         hidden_dim: Size of g's hidden layer. Published: 256.
         lookahead: As in :class:`BilevelDistiller`; by default a virtual step of the last layer, as the authors take.
         update_every: Classifier steps per update.

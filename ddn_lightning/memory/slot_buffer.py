@@ -105,6 +105,11 @@ class SlotBuffer(Memory):
         """Replace the images in filled slots; labels, tasks and logits stay."""
         self._fields["images"][moved(slots, self._device)] = images
 
+    def overwrite_logits(self, slots: Tensor, logits: Tensor) -> None:
+        """Replace the logits in filled slots."""
+        field = self._fields["logits"]
+        field[moved(slots, self._device)] = logits.to(field.dtype)
+
     def to(self, device: torch.device) -> None:
         """Move the samples to a device, after loading a checkpoint."""
         for name, field in self._fields.items():

@@ -27,7 +27,9 @@ from ddn_lightning.methods.prediction import Predictions
 from ddn_lightning.methods.rar import RAR
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.methods.scr import SCR
+from ddn_lightning.methods.si import SI
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
+from ddn_lightning.methods.x_der import XDER
 
 __all__ = [
     "AGEM",
@@ -43,6 +45,8 @@ __all__ = [
     "PCR",
     "RAR",
     "SCR",
+    "SI",
+    "XDER",
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",

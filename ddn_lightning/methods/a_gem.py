@@ -17,7 +17,8 @@ class AGEM(ReplayMethod):
 
     Unlike Experience Replay it does not descend on memory: a draw from earlier tasks gives a reference gradient, and
     the step on the incoming batch loses its component against it. Needs task boundaries, to tell earlier samples from
-    those of the current task. A distiller's term counts to the step, or with ``compose="replace"`` to the reference.
+    those of the current task, and no further storage. A distiller's term counts to the step, or with
+    ``compose="replace"`` to the reference.
 
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`. ``replay_batch_size`` is the size of the reference. Mammoth's
@@ -45,7 +46,7 @@ class AGEM(ReplayMethod):
         return replace(self.current_loss(current), rehearsal=cross_entropy(logits, replayed), memory_logits=logits)
 
     def gradients(self, loss: ReplayLoss, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
-        """The gradient of all terms but the rehearsal, projected (Eq. 11)."""
+        """The gradient of all terms but the rehearsal, :func:`projected`."""
         value, new = self.gradient_of([lambda: loss.other, *loss.deferred_terms], parameters)
         if loss.rehearsal is None:
             return value, new
@@ -55,7 +56,7 @@ class AGEM(ReplayMethod):
 
 
 def projected(gradients: Sequence[Tensor | None], references: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The gradients without their component against the references, as one vector over all parameters (Eq. 11).
+    """The gradients without their component against the references, as one vector over all parameters.
 
     >>> projected([torch.tensor([1.0, -1.0])], [torch.tensor([0.0, 2.0])])
     [tensor([1., 0.])]

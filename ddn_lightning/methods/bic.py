@@ -27,7 +27,9 @@ class BiC(ExemplarMethod):
 
     From the second task on, a few samples of each class are held out from training. The network learns the labels and,
     for old classes, the corrected outputs of the previous task's network. After training, a scale and a shift for the
-    outputs of the new classes are learned on the held-out samples. Exemplars are chosen at random.
+    outputs of the new classes are learned on the held-out samples. Exemplars are chosen at random. Unlike
+    Experience Replay it trains on them as data; needs task boundaries and tasks without common classes, and stores the
+    previous network.
 
     Args:
         held_out_fraction: Fraction of each old class's exemplars to hold out, at least one of two or more; the same

@@ -16,8 +16,10 @@ from ddn_lightning.samples import Samples, cross_entropy
 class CLSER(ReplayMethod):
     """CLS-ER (Arani et al., ICLR 2022, https://arxiv.org/abs/2201.12604).
 
-    Two moving averages of the working network: a *plastic* one that is updated often and a *stable* one that is updated
-    rarely. On memory, the logits are kept close to those of the average that is more confident in the true class.
+    Adds to Experience Replay two moving averages of the working network: a *plastic* one that is updated often and a
+    *stable* one that is updated rarely. On memory, the logits are kept close to those of the average that is more
+    confident in the true class. Needs no task boundaries; stores both averages, each with BatchNorm statistics of its
+    own.
 
     Args:
         consistency_weight: Weight of the distance to the average. Published: 0.15 on CIFAR-10, 0.1 on Tiny-ImageNet.

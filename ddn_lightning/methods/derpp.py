@@ -13,8 +13,8 @@ from ddn_lightning.samples import Samples, cross_entropy
 class DERPlusPlus(DER):
     """DER++ (Buzzega et al., NeurIPS 2020, https://arxiv.org/abs/2004.07211).
 
-    Two independent draws from memory. On the first, logits are kept close to the stored ones, as in :class:`DER`; on
-    the second, labels are rehearsed.
+    Adds to Experience Replay a second, independent draw from memory, whose logits are kept close to the stored ones, as
+    in :class:`DER`. Needs room for ``num_classes`` numbers per stored image, and no task boundaries.
 
     Args:
         alpha: Weight of the distance to the stored logits. Published: 0.1 to 0.3.

@@ -18,9 +18,10 @@ from ddn_lightning.samples import Samples, cross_entropy
 class ERACE(ReplayMethod):
     """ER-ACE (Caccia et al., ICLR 2022, https://arxiv.org/abs/2104.05025).
 
-    From the second task on, the incoming batch is classified only among its own classes and those not yet seen, so that
-    it does not suppress old classes; memory is classified among all. The first task has neither mask nor replay, as in
-    the code that the DDN paper builds on.
+    Adds to Experience Replay that, from the second task on, the incoming batch is classified only among its own classes
+    and those not yet seen, so that it does not suppress old classes; memory is classified among all. The first task has
+    neither mask nor replay, as in the code that the DDN paper builds on, which is all that needs task boundaries.
+    Stores nothing further.
 
     Args:
         head_form: ``linear``, as in the DDN paper, or ``cosine``, scaled by 10, as in the original.

@@ -18,7 +18,8 @@ class ICaRL(NearestMean, ExemplarMethod):
 
     Each output is a binary classifier, trained on the labels for new classes and on the previous network's outputs for
     old ones. Exemplars are chosen by herding, and the prediction is the class whose exemplars have the nearest mean
-    feature. Within a task, before its exemplars are chosen, the outputs predict.
+    feature. Within a task, before its exemplars are chosen, the outputs predict. Unlike Experience Replay it trains on
+    exemplars as data; needs task boundaries and tasks without common classes, and stores the previous network.
 
     The loss is a mean over the outputs, most of which matter little for a sample, and needs a larger ``lr`` than the
     DDN paper's 0.03, which ``ddn reproduce`` keeps: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).

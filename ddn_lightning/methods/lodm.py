@@ -17,7 +17,8 @@ class LoDM(ER):
     online setting. The original begins with noise, takes 20,000 steps on all data of a class and retrains the network
     on the memory at each task's end. The DDN paper does not say how it combines LoDM with ER; the combination, the
     beginning and the budget here are our choice. From noise the budget is too small, and old tasks are lost; from real
-    images, matching has not reliably added to what they give without it (``matching_steps=0``).
+    images, matching has not reliably added to what they give without it (``matching_steps=0``). Needs tasks
+    without common classes, and no further storage.
 
     Args:
         memory: The memory, with the arguments of distribution matching; by default a :class:`LowRankMemory`.

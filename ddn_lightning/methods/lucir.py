@@ -26,7 +26,8 @@ class LUCIR(ExemplarMethod):
     previous network, and samples of old classes are separated from the nearest new classes by a margin. Head weights of
     old classes are frozen; those of new classes start as the mean direction of their features, in one pass over the
     task's data. At a task's end exemplars are chosen by herding, and the head is fine-tuned on them with the backbone
-    in evaluation mode.
+    in evaluation mode. Unlike Experience Replay it trains on exemplars as data; needs task boundaries and tasks
+    without common classes, and stores the previous network.
 
     Args:
         less_forget_weight: Weight of one minus the cosine between new and old features, further multiplied by the

@@ -14,7 +14,7 @@ class Mnemonics(PixelDistillation):
     data (Eq. 3 of the DDN paper); those of earlier tasks do not change. The DDN paper only says that Mnemonics is
     applied to ER. The original takes several virtual steps, on herded exemplars of a network with distillation; this
     one takes a single exact step, and its hyper-parameters are our choice. On Split Digits they change pixels by 12
-    grey levels; larger steps change more and forget more.
+    grey levels; larger steps change more and forget more. Needs task boundaries, and no further storage.
 
     Args:
         **kwargs: Arguments of :class:`PixelDistillation`.

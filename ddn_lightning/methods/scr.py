@@ -99,7 +99,7 @@ class SCR(NearestMean, ReplayMethod):
 
 
 def contrastive_loss(projections: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    r"""The supervised contrastive loss (Khosla et al. 2020, https://arxiv.org/abs/2004.11362, Eq. 2).
+    r"""The supervised contrastive loss (Khosla et al. 2020, https://arxiv.org/abs/2004.11362), in its form L_out.
 
     .. math:: -\frac1N \sum_i \frac{1}{|P(i)|} \sum_{p \in P(i)} \log \frac{\exp(z_i \cdot z_p / \tau)}
               {\sum_{a \ne i} \exp(z_i \cdot z_a / \tau)},

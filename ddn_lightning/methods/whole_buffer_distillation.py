@@ -20,7 +20,8 @@ class WholeBufferDistillation(PixelDistillation):
     the task's data *and*, unlike in Mnemonics, on the stored samples of earlier tasks with their hard labels. The paper
     finds this too costly and prone to overfitting and does not measure it; here it is a comparison at small scale.
 
-    Samples of earlier tasks are replayed with learned labels, those of the current task with hard labels.
+    Samples of earlier tasks are replayed with learned labels, those of the current task with hard labels. Needs task
+    boundaries; stores a soft label per image.
 
     Args:
         **kwargs: Arguments of :class:`PixelDistillation`.

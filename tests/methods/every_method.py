@@ -58,10 +58,14 @@ DISTILLERS = [
 
 
 HOSTS_BY_DEFAULT = [ddn_lightning.ER, ddn_lightning.DERPlusPlus]  # of DDN; the others are slow
+ALONE_IF_SLOW = [ddn_lightning.SI, ddn_lightning.XDER]  # their own tests compare two ranks with one by default
 
 
 # every method alone, every replay method with Data-Distill-Net, and every other distiller with ER
-COMBINATIONS = [pytest.param(method, None, id=method.__name__) for method in METHODS]
+COMBINATIONS = [
+    pytest.param(method, None, id=method.__name__, marks=[pytest.mark.slow] if method in ALONE_IF_SLOW else [])
+    for method in METHODS
+]
 COMBINATIONS += [
     pytest.param(
         method,

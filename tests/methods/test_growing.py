@@ -125,6 +125,8 @@ FAST = (
     ddn_lightning.LUCIR,
     ddn_lightning.MKD,
     ddn_lightning.SCR,
+    ddn_lightning.SI,
+    ddn_lightning.XDER,
 )  # with parts of their own
 GROWING = [
     pytest.param(one, marks=[] if one in FAST else [pytest.mark.slow]) for one in METHODS if not issubclass(one, Joint)

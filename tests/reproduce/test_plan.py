@@ -154,6 +154,8 @@ PUBLISHED = {
     ("icarl", "tiny_imagenet", 5000): ["0.03", "0.00001"],
     ("lucir", "cifar100", 2000): ["0.03", "0.9", "5", "2", "0.5", "1", "20", "0.01"],
     ("bic", "cifar100", 2000): ["0.03"],
+    ("x_der", "cifar100", 2000): ["0.03", "0.1", "0.5", "0.85", "0.005", "0.1"],
+    ("si", "cifar10", 500): ["0.03", "0.5", "1"],
     ("lode", "tiny_imagenet", 2000): ["0.03", "0.2", "0.5", "0.1"],
     ("mkd", "cifar10", 500): ["0.03", "5.5", "0.01", "4"],
     ("pcr", "cifar100", 5000): ["0.1", "0.09"],
@@ -161,6 +163,8 @@ PUBLISHED = {
 }
 OPTION_NAMES = {"derpp": ["alpha", "beta"], "cls_er": ["consistency_weight", "stable_rate", "plastic_rate"]}
 OPTION_NAMES["icarl"] = ["weight_decay"]
+OPTION_NAMES["x_der"] = ["alpha", "beta", "gamma", "constraint_weight", "margin"]
+OPTION_NAMES["si"] = ["penalty", "damping"]
 OPTION_NAMES["lode"] = ["alpha", "beta", "rho"]
 OPTION_NAMES["mkd"] = ["distillation_weight", "teacher_rate", "temperature"]
 OPTION_NAMES["pcr"] = ["temperature"]

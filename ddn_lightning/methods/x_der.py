@@ -1,0 +1,155 @@
+"""X-DER: DER++ that renews the outputs stored with its memory, and keeps the classes of tasks apart."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.distributed import gather_shares, local_share, moved
+from ddn_lightning.errors import check_fraction, check_not_negative
+from ddn_lightning.learner import Facts
+from ddn_lightning.memory.slot_buffer import SlotBuffer
+from ddn_lightning.methods.derpp import DERPlusPlus
+from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.samples import Samples, cross_entropy
+
+
+class XDER(DERPlusPlus):
+    """X-DER CE (Boschini et al., TPAMI 2022, https://arxiv.org/abs/2201.00766): X-DER without future preparation.
+
+    DER++ whose stored logits are renewed: a stored sample has no meaningful ones for classes that came later, so they
+    are *implanted* (:func:`implanted`) while it is replayed, and for all samples at a task's end. The incoming batch is
+    classified among the classes of its task, memory among those of earlier tasks, and logits of classes still to come
+    are kept a margin below those of a sample's task. X-DER's contrastive loss on classes to come is left out.
+
+    Needs task boundaries; storage and the cost of a step are those of DER++. Readings: the memory is filled during a
+    task, where the authors fill a class-balanced one at its end (``memory=ClassBalancedReservoir`` is similar), and its
+    logits are then measured in evaluation mode; only the draw whose labels are rehearsed is implanted and has a margin,
+    which is averaged over all samples, where theirs leaves out those that keep it; and all batches update BatchNorm
+    statistics, where theirs are a mixture's.
+
+    Args:
+        alpha: Weight of the distance to the stored logits. Published: 0.1.
+        gamma: Highest implanted logit, as a fraction of the stored one of the true class. Published: 0.85.
+        constraint_weight: Weight of the margin. Published: 0.005.
+        margin: The margin. Published: 0.1.
+        **kwargs: Arguments of :class:`DERPlusPlus`. Published: a ``beta`` of 0.5.
+    """
+
+    facts = Facts(
+        key="x_der",
+        title="X-DER CE",
+        reference="[Boschini et al. 2022](https://arxiv.org/abs/2201.00766)",
+        stores="outputs",
+        cost="a second draw from memory; at a task's end a pass over the memory",
+    )
+
+    replay_from_task = 2
+    needs_disjoint_classes = "it tells the classes of a sample's task from those of earlier and of later ones"
+    memory: SlotBuffer
+    memory_class = SlotBuffer
+    times_drawn: Tensor  # (buffer_size), in the current task
+
+    def __init__(
+        self,
+        *args: Any,
+        alpha: float = 0.1,
+        gamma: float = 0.85,
+        constraint_weight: float = 0.005,
+        margin: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, alpha=alpha, **kwargs)
+        check_fraction(gamma=gamma)
+        check_not_negative(constraint_weight=constraint_weight, margin=margin)
+        self.gamma = gamma
+        self.constraint_weight = constraint_weight
+        self.margin = margin
+        self.register_buffer("times_drawn", torch.zeros(self.buffer_size, dtype=torch.long))
+        self._replayed: tuple[Samples, Tensor] | None = None  # in the current step, with their logits
+
+    @property
+    def _is_new_class(self) -> Tensor:
+        return moved(self.sequence.is_class_of_task[self.task], self.device)
+
+    @property
+    def _is_old_class(self) -> Tensor:
+        return self.is_seen_class & ~self._is_new_class
+
+    def retrieve(self, current: Samples) -> list[Samples]:
+        """Draws from earlier tasks."""
+        draws = [self.draw_memory(self.old_tasks) for _ in range(self.memory_draws)]
+        return [draw for draw in draws if draw is not None]
+
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """Cross-entropy among the classes of the task, and the margin."""
+        logits = self.logits_of(current)
+        loss = cross_entropy(among(self._is_new_class, logits), current)
+        return ReplayLoss(loss + self._constraint(current, logits, self._is_new_class), logits)
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """DER++'s loss, with labels of memory classified among old classes, and the margin."""
+        loss, replayed = super().loss(current, *memory), memory[-1]
+        logits = loss.memory_logits
+        assert logits is not None
+        self._replayed = replayed, logits.detach()
+        is_own = moved(self.sequence.is_class_of_task[replayed.tasks], self.device)
+        rehearsal = self.beta * cross_entropy(among(self._is_old_class, logits), replayed)
+        return replace(loss, other=loss.other + self._constraint(replayed, logits, is_own), rehearsal=rehearsal)
+
+    def _constraint(self, samples: Samples, logits: Tensor, is_own: Tensor) -> Tensor:
+        to_come, own = (among(classes, logits).amax(dim=1) for classes in (~self.is_seen_class, is_own))
+        return self.constraint_weight * samples.mean((to_come - own + self.margin).clamp_min(0))
+
+    def after_step(self) -> None:
+        """Implant the logits of replayed samples, each with a chance of 1 in the times it was drawn in this task."""
+        if self._replayed is None:
+            return
+        (replayed, logits), self._replayed = self._replayed, None
+        assert replayed.slots is not None
+        assert replayed.logits is not None
+        own = moved(replayed.slots, self.device)
+        slots = gather_shares(own, replayed.total)
+        self.times_drawn[slots] += 1
+        chance = moved(local_share(torch.rand(replayed.total, generator=self.streams["implant"])), self.device)
+        new = implanted(replayed.logits, logits, replayed.labels, ~self._is_old_class, self.gamma)
+        new = torch.where((chance * self.times_drawn[own] < 1)[:, None], new, replayed.logits)
+        self.memory.overwrite_logits(slots, gather_shares(new, replayed.total))
+
+    def end_task(self) -> None:
+        """Measure the logits of the task's samples, and implant those of earlier ones."""
+        slots, is_old = self.memory.slots, self._is_old_class
+        stored = self.memory[slots]
+        assert stored.logits is not None
+        assert stored.tasks is not None
+        logits = self.outputs_of(self.network, stored)
+        new = implanted(logits, logits, stored.labels, is_old, self.gamma)
+        old = implanted(stored.logits, logits, stored.labels, ~is_old, self.gamma)
+        is_new = moved(stored.tasks == self.task, self.device)
+        self.memory.overwrite_logits(slots, torch.where(is_new[:, None], new, old))
+        self.times_drawn.zero_()
+
+
+def among(is_class: Tensor, logits: Tensor) -> Tensor:
+    """The logits, with the lowest number for other classes."""
+    return logits.masked_fill(~is_class, torch.finfo(logits.dtype).min)
+
+
+def implanted(stored: Tensor, logits: Tensor, labels: Tensor, is_implanted: Tensor, gamma: float) -> Tensor:
+    """Stored logits with those of some classes replaced by new ones, scaled where they exceed that of the true class.
+
+    >>> stored, logits = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[9.0, 9.0, 8.0]])
+    >>> implanted(stored, logits, torch.tensor([0]), torch.tensor([False, False, True]), gamma=0.5)
+    tensor([[4., 1., 2.]])
+
+    Args:
+        stored: Stored logits (samples, num_classes).
+        logits: New logits.
+        labels: Class of each sample.
+        is_implanted: The classes whose logits are replaced (num_classes).
+        gamma: The highest new logit, where scaled, as a fraction of the stored one of the true class.
+    """
+    own = stored.gather(1, labels[:, None])
+    highest = among(is_implanted, logits).amax(dim=1, keepdim=True)
+    return torch.where(is_implanted, torch.where(highest > own, gamma * own / highest, 1) * logits, stored)

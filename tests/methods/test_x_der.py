@@ -1,0 +1,144 @@
+from typing import Any
+
+import pytest
+import torch
+from every_method import build
+from tiny import Fit, TinySequence, small_net
+from torch import Tensor
+from torch.nn import functional
+
+from ddn_lightning import XDER, ClassBalancedReservoir, ConfigurationError, LowRankMemory, PermutedPixels, Samples
+from ddn_lightning.methods.x_der import implanted
+from ddn_lightning.optimization import evaluating
+
+TASKS = TinySequence()  # classes 0 and 1, 2 and 3, 4 and 5
+
+
+class InSecondTask(XDER):
+    sequence = TASKS  # type: ignore[assignment]  # without a trainer
+
+
+def in_second_task(**arguments: float) -> XDER:
+    method = InSecondTask(small_net(), num_classes=6, **arguments)
+    method.task = 1
+    method.is_seen_class[:4] = True
+    return method
+
+
+def excess(row: Tensor, task: int, margin: float) -> float:
+    """By how much the classes to come, 4 and 5, are not a margin below those of the task."""
+    own = max(row[2 * task].item(), row[2 * task + 1].item())
+    return max(0.0, max(row[4].item(), row[5].item()) + margin - own)
+
+
+def test_each_batch_is_classified_among_the_classes_of_its_time_and_those_to_come_stay_below() -> None:
+    method = in_second_task(beta=0.7, constraint_weight=0.3, margin=0.4)
+    current = Samples(torch.randn(4, 1, 8, 8), torch.tensor([3, 2, 3, 3]))
+    drawn = [Samples(torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 1, 0, 1])) for _ in range(2)]
+    for samples in drawn:
+        samples.logits, samples.tasks, samples.slots = (
+            torch.randn(5, 6),
+            torch.zeros(5, dtype=torch.long),
+            torch.arange(5),
+        )
+    new, first, second = (method(part.images).detach() for part in (current, *drawn))
+    among_new = functional.cross_entropy(new[:, 2:4], current.labels - 2)
+    distance = functional.mse_loss(first, drawn[0].logits)
+    among_old = functional.cross_entropy(second[:, :2], drawn[1].labels)
+    margins = [sum(excess(row, task, 0.4) for row in rows) / len(rows) for rows, task in ((new, 1), (second, 0))]
+    assert min(margins) > 0
+    loss = method.loss(current, *drawn)
+    assert torch.allclose(loss.other, among_new + 0.1 * distance + 0.3 * sum(margins), atol=1e-6)
+    assert torch.allclose(loss.rehearsal, 0.7 * among_old, atol=1e-6)
+    assert torch.allclose(method.current_loss(current).total, among_new + 0.3 * margins[0], atol=1e-6)
+
+
+def test_implanted_logits_stay_below_the_stored_one_of_the_true_class() -> None:
+    stored, logits, labels = 1 + torch.rand(50, 6), 4 * torch.rand(50, 6), torch.randint(2, (50,))
+    is_later = torch.tensor([False, False, True, True, True, True])
+    found = implanted(stored, logits, labels, is_later, gamma=0.85)
+    assert torch.equal(found[:, :2], stored[:, :2])
+    for new, own, row in zip(found[:, 2:], stored[torch.arange(50), labels], logits[:, 2:], strict=True):
+        factor = 1.0 if row.max() <= own else 0.85 * own / row.max()
+        assert torch.allclose(new, factor * row)
+        assert new.max() <= own
+
+
+class Watch(XDER):
+    """Notes the stored logits at the end of each task and step, by slot."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.at_task_ends: list[tuple[Samples, Tensor]] = []
+        self.steps: list[tuple[Samples, Tensor, Samples]] = []
+
+    def after_step(self) -> None:
+        replayed = self._replayed
+        super().after_step()
+        if replayed is not None:
+            self.steps.append((*replayed, self.memory[replayed[0].slots]))
+
+    def end_task(self) -> None:
+        super().end_task()
+        held = self.memory[self.memory.slots]
+        with evaluating(self.network):
+            self.at_task_ends.append((held, self(self.normalised(held.images))))
+
+
+def watched(fit: Fit) -> Watch:
+    found = fit(lambda: build(Watch, buffer_size=20, memory=ClassBalancedReservoir()))
+    assert isinstance(found, Watch)
+    return found
+
+
+def test_at_a_tasks_end_its_samples_get_logits_and_earlier_ones_those_of_later_classes(fit: Fit) -> None:
+    first, second, _ = watched(fit).at_task_ends
+    assert torch.allclose(first[0].logits, first[1], atol=1e-6)
+    held, logits = second
+    known = {row.images.numpy().tobytes(): row.logits for row in (first[0][i : i + 1] for i in range(len(first[0])))}
+    for index in range(len(held)):
+        row, is_old = held.logits[index], int(held.tasks[index]) == 0
+        kept, new = (slice(0, 2), slice(2, 6)) if is_old else (slice(2, 6), slice(0, 2))
+        before = known[held.images[index].numpy().tobytes()][0] if is_old else logits[index]
+        assert torch.allclose(row[kept], before[kept], atol=1e-6)
+        own, highest = before[held.labels[index]], logits[index, new].max()
+        factor = 0.85 * own / highest if highest > own else 1.0
+        assert torch.allclose(row[new], factor * logits[index, new], atol=1e-6)
+
+
+def test_replayed_samples_get_the_logits_of_a_random_one_of_their_draws(fit: Fit) -> None:
+    steps = watched(fit).steps
+    assert {task for replayed, _, _ in steps for task in replayed.tasks.tolist()} == {0, 1}
+    in_second = [step for step in steps if step[0].tasks.max() == 0][:3]
+    drawn: set[int] = set()
+    kept = 0
+    for replayed, logits, after in in_second:
+        expected = implanted(replayed.logits, logits, replayed.labels, torch.arange(6) >= 2, gamma=0.85)
+        for row, slot in enumerate(replayed.slots.tolist()):
+            is_kept = torch.equal(after.logits[row], replayed.logits[row])
+            assert is_kept or torch.allclose(after.logits[row], expected[row])
+            assert slot in drawn or not is_kept  # the first draw in a task counts with certainty
+            kept += is_kept
+            drawn.add(slot)
+    assert kept
+
+
+def test_two_ranks_store_the_logits_of_one(fit: Fit) -> None:
+    def trained(**arguments: object) -> XDER:
+        sequence = TinySequence(batch_size=5, drop_last=False)
+        found = fit(lambda: build(XDER, backbone=small_net()).double(), sequence, **arguments)
+        assert isinstance(found, XDER)
+        return found
+
+    one, two = trained(), trained(devices=2, strategy="ddp_fork")
+    for name, parameter in one.named_parameters():
+        assert (parameter - two.get_parameter(name)).abs().max() < 1e-9, name
+
+
+def test_what_it_cannot_do_is_refused(fit: Fit) -> None:
+    with pytest.raises(ConfigurationError, match="gamma must be between 0 and 1, got 2"):
+        XDER(small_net(), num_classes=6, gamma=2.0)
+    with pytest.raises(ConfigurationError, match="memory of XDER must be an object of class SlotBuffer, got a LowRank"):
+        XDER(small_net(), num_classes=6, memory=LowRankMemory())
+    with pytest.raises(ConfigurationError, match="XDER cannot learn PermutedPixels, where a class comes in several"):
+        fit(lambda: build(XDER), TinySequence(stream=PermutedPixels()))
