@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil  # Ray's clusters need it
 import pytest
 from bit_for_bit import difference
 
 pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
 from ray.cluster_utils import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Ray has warnings of its own
@@ -36,7 +36,7 @@ def cluster() -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-def processes_of(machine: Any) -> list[psutil.Process]:
+def processes_of(machine: Any) -> list[Any]:
     """The Ray processes of a machine and all that they have started."""
     found = []
     for started in machine.all_processes.values():
