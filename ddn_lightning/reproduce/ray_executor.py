@@ -38,7 +38,7 @@ class RayExecutor:
             raise ConfigurationError(f"address must be of a running Ray cluster, got {address}: {error}") from error
         resources = self.ray.cluster_resources()
         self.num_gpus = 1 if resources.get("GPU", 0) >= 1 else 0
-        self.jobs = jobs or max(1, int(resources["GPU" if self.num_gpus else "CPU"]))
+        self.jobs = jobs or max(1, int(resources.get("GPU" if self.num_gpus else "CPU", 0)))
 
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Execute all runs and yield their events; see :meth:`ProcessExecutor.execute`.

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil  # Ray's clusters need it
 import pytest
 from bit_for_bit import difference
 
-pytest.importorskip("ray")
-from ray.cluster_utils import Cluster
+clusters = pytest.importorskip("ray.cluster_utils")
+psutil = pytest.importorskip("psutil")
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Ray has warnings of its own
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -26,9 +25,9 @@ PATIENCE = 1200  # seconds, on a machine that is busy with other things
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[Any]:
     """A head without processors and two machines with one each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster = clusters.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(2):
         cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
@@ -36,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-def processes_of(machine: Any) -> list[psutil.Process]:
+def processes_of(machine: Any) -> list[Any]:
     """The Ray processes of a machine and all that they have started."""
     found = []
     for started in machine.all_processes.values():
@@ -73,7 +72,7 @@ def results(runs: Path) -> dict[str, Any]:
     }
 
 
-def test_a_lost_machine_costs_time_but_changes_no_number(cluster: Cluster) -> None:
+def test_a_lost_machine_costs_time_but_changes_no_number(cluster: Any) -> None:
     alone = [*DDN, *PLAN, "--runs", "alone", *SHORT]
     expected = subprocess.run(alone, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
     command = [*DDN, *PLAN, "--runs", "lost", "--executor", "ray", "--address", cluster.address, *SHORT]

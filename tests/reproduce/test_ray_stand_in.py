@@ -81,6 +81,12 @@ def test_a_run_whose_machine_is_lost_goes_on_at_another(execute: Callable[[int, 
     assert [read_result(run.folder).acc for run in runs] == [41, 42]
 
 
+def test_a_cluster_whose_machines_are_still_to_come_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StandIn, "cluster_resources", lambda _: {"memory": 1.0})  # a head without processors
+    monkeypatch.setattr(ray_executor, "_import_ray", lambda: StandIn(0))
+    assert RayExecutor().jobs == 1
+
+
 def test_what_ray_prints_stays_out_of_the_result(
     execute: Callable[[int, list[Run]], list[Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
