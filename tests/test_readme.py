@@ -130,7 +130,7 @@ def shown(block: str) -> list[list[str]]:
 OTHERS = "ddn reproduce digits --methods finetune er icarl lucir bic mnemonics lodm whole_buffer --plugins none"
 
 
-COLLECTION = "ddn reproduce digits --methods der lode mkd pcr scr mir gss rar a_gem gdumb --plugins none"
+COLLECTION = "ddn reproduce digits --methods der x_der lode mkd pcr scr mir gss rar a_gem si gdumb --plugins none"
 
 
 def test_all_other_methods_are_shown_and_beat_fine_tuning() -> None:

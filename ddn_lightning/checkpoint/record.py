@@ -57,7 +57,7 @@ def checked_test_accuracy(state: dict[str, Any]) -> dict[str, list[float | None]
 def move_epochs_evaluated(checkpoint: dict[str, Any]) -> None:
     """Move the number of evaluated epochs from the callback's state, where version 0.1 saved it, to the method's."""
     progress = checkpoint["state_dict"].get("_extra_state")
-    for state in checkpoint.get("callbacks", {}).values():
+    for state in checks.mapping("callbacks", checkpoint.get("callbacks", {})).values():
         if isinstance(progress, dict) and isinstance(state, dict) and "epochs_evaluated" in state:
             checkpoint["state_dict"]["_extra_state"] = {"epochs_evaluated": state["epochs_evaluated"], **progress}
 

@@ -126,6 +126,7 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
         torch.zeros(6, 6),
         "confusion must be int64 of shape (6, 6), got float32",
     ),
+    (("callbacks",), "text", "callbacks must be a dictionary, got 'text'"),
     (("loops", "fit_loop"), {}, "loops/fit_loop must have an entry 'epoch_progress'"),
     (
         ("loops", "fit_loop", "epoch_progress", "current", "processed"),
