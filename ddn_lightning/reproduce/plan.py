@@ -3,10 +3,9 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ddn_lightning import methods
@@ -45,7 +44,7 @@ class Defaults:
 
     datasets: Sequence[str] = ()
     seeds: Sequence[int] = ()
-    files: Mapping[str, Sequence[str]] = MappingProxyType({})
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 DEFAULTS = {
@@ -77,7 +76,7 @@ class Options:
     data: Path | None = None
     width: int | None = None
     extra: Sequence[str] = ()
-    files: Mapping[str, Sequence[str]] = MappingProxyType({})
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
