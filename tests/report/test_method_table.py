@@ -11,7 +11,8 @@ from ddn_lightning.report import method_table as module
 from ddn_lightning.report.measured import measured_runs
 from ddn_lightning.report.method_table import measured, method_table, published, step_cost
 
-ROWS = {cells[0].split("`")[1]: cells for line in method_table().splitlines() if len(cells := line.split(" | ")) == 6}
+LINES = [line.strip("| ").split(" | ") for line in method_table().splitlines() if line.startswith("| [")]
+ROWS = {line[0].split("`")[1]: line for line in LINES}
 HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,calibrated_acc,calibrated_fm,"
 RUNS = f"""{HEADER}cpu_minutes,command
 cifar10,ResNet18 width 20,online,200,pcr,none,,12,40,50,40,,,1,ddn fit
@@ -24,6 +25,7 @@ cifar10@16,ResNet18 width 16,online,200,scr,none,,12,80,50,80,,,1,ddn fit
 
 def test_every_method_has_a_line_with_its_page_and_its_cost() -> None:
     assert list(ROWS) == list(METHODS)
+    assert {len(line) for line in LINES} == {6}
     for name, cells in ROWS.items():
         assert f"(docs/methods/{METHODS[name].key}.md)" in cells[0]
         assert cells[3] == step_cost(name)
