@@ -53,26 +53,6 @@ def title_of(method: str, plugin: str = "none") -> str:
     return " + ".join(TITLES.get(name, name) for name in (method, plugin) if name != "none")
 
 
-def method_table() -> str:
-    """The README's table of methods, as Markdown."""
-    header = (
-        "| method | file | what it stores besides images and labels | cost per step beyond ER's | takes a distiller |"
-    )
-    lines = [header, "|---|---|---|---|---|"]
-    for name, facts in METHODS.items():
-        method = getattr(methods, name)
-        file = method.__module__.rpartition(".")[2] + ".py"
-        cells = [
-            f"`{name}` {facts.reference}".strip(),
-            f"[{file}](ddn_lightning/methods/{file})",
-            facts.stores,
-            facts.cost,
-            "yes" if method.takes_distiller() else "no",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def stream_table() -> str:
     """The table of methods and streams, as Markdown: which method learns which stream, and why others refuse it."""
     lines = [f"| method | {' | '.join(f'`{name}`' for name in STREAMS)} |", f"|---|{'---|' * len(STREAMS)}"]

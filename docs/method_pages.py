@@ -9,6 +9,7 @@ from mkdocs.structure.pages import Page
 from ddn_lightning import methods
 from ddn_lightning.names import METHODS
 from ddn_lightning.report.measured import measured_runs, measured_table
+from ddn_lightning.report.method_table import COST_COMMAND, NETWORK, measured, published, step_cost
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -33,9 +34,14 @@ def _facts(class_name: str) -> str:
         "file": f"`-c configs/method/{facts.key}.yaml`",
         "stores besides images and labels": facts.stores,
         "cost per step beyond ER's": facts.cost,
-        "takes a distiller": "yes" if method.memory_draws else "no",
+        f"a step in ER steps (`{COST_COMMAND}`)": step_cost(class_name),
+        "takes a distiller": "yes" if method.takes_distiller() else "no",
         "tasks may share classes": f"no: {why}" if (why := method.needs_disjoint_classes) else "yes",
     }
+    if (known := published(facts.key)) is not None:
+        details = ", ".join(filter(None, [known.network, known.note]))
+        rows["ACC online on Split CIFAR-10, as published"] = f"{known}: {details}"
+        rows[f"the same of ours, {NETWORK}, M = 200"] = measured(facts.key)
     first, *others = (f"| {name} | {value} |" for name, value in rows.items())
     return "\n".join([first, "|---|---|", *others])
 
@@ -58,9 +64,9 @@ def _results(key: str) -> str:
 
 
 def _table() -> str:
-    header = "| method | what it stores besides images and labels | cost per step beyond ER's |"
+    header = "| method | what it stores besides images and labels | cost per step beyond ER's | in ER steps |"
     rows = (
-        f"| [{facts.title}]({facts.key}.md) {facts.reference} | {facts.stores} | {facts.cost} |"
-        for facts in METHODS.values()
+        f"| [{facts.title}]({facts.key}.md) {facts.reference} | {facts.stores} | {facts.cost} | {step_cost(name)} |"
+        for name, facts in METHODS.items()
     )
-    return "\n".join([header, "|---|---|---|", *rows])
+    return "\n".join([header, "|---|---|---|--:|", *rows])

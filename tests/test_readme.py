@@ -19,8 +19,9 @@ from ddn_lightning import ER, DataDistillNet, SplitDigits
 from ddn_lightning.bench.cost import peak_memory
 from ddn_lightning.bench.prepared_method import PreparedMethod, Workload
 from ddn_lightning.cli.bench_command import as_markdown
-from ddn_lightning.names import TITLES, method_table
-from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
+from ddn_lightning.names import TITLES, title_of
+from ddn_lightning.report.method_table import COST_COMMAND, method_table
+from ddn_lightning.reproduce import plan
 
 COMMANDS = commands(TEXT)
 OWN_MODULES = {
@@ -53,8 +54,9 @@ def test_exactly_two_commands_set_up_and_run() -> None:
     ]
 
 
+PLANS = ("reproduce digits", "reproduce collection --seeds")
 OF_RUNS = ("ddn report", "ddn compare", "photos/", "ddn export")
-HAS_ITS_OWN_TEST = ("trainer.devices 2", "reproduce digits", "ddn tune", "ddn bench", *OF_RUNS)
+HAS_ITS_OWN_TEST = ("trainer.devices 2", *PLANS, "ddn tune", "ddn bench", *OF_RUNS)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_each_measured_row_is_what_its_command_gives(mean: str, deviation: str, 
 
 def test_all_measured_rows_were_found() -> None:
     with_command = re.sub(
-        r"<!-- (digits|others|collection|tuned|measured|gain) -->.*?<!-- /\1 -->", "", TEXT, flags=re.S
+        r"<!-- (digits|others|collection|tuned|measured|gain|methods) -->.*?<!-- /\1 -->", "", TEXT, flags=re.S
     )
     assert len(ROWS) == len(re.findall(r"^\|.* ± .*\|$", with_command, re.M)) == 9
 
@@ -130,16 +132,34 @@ def shown(block: str) -> list[list[str]]:
 OTHERS = "ddn reproduce digits --methods finetune er icarl lucir bic mnemonics lodm whole_buffer --plugins none"
 
 
-COLLECTION = "ddn reproduce digits --methods der x_der lode mkd pcr scr mir gss rar a_gem si gdumb --plugins none"
+def test_the_other_methods_of_the_paper_are_shown_and_beat_fine_tuning() -> None:
+    assert f"{OTHERS} --seeds 10 11 12 --jobs 2" in COMMANDS
+    bound, *others = [(row[3], *map(float, row[4].split()[:3:2])) for row in shown("others")]
+    assert [name for name, *_ in (bound, *others)] == [TITLES[key] for key in OTHERS.split(" --")[1].split()[1:]]
+    assert all(mean - deviation > bound[1] + bound[2] + 20 for _, mean, deviation in others)
 
 
-def test_all_other_methods_are_shown_and_beat_fine_tuning() -> None:
-    assert {f"{OTHERS} --seeds 10 11 12 --jobs 2", f"{COLLECTION} --seeds 10 11 12 --jobs 2"} <= set(COMMANDS)
-    rows = [(row[3], *map(float, row[4].split()[:3:2])) for row in (*shown("others"), *shown("collection"))]
-    bound, _, *others = rows
-    assert sorted(name for name, *_ in others) == sorted(TITLES[name] for name in TABLES_OTHERS)
-    weak = {name for name, mean, deviation in others if mean - deviation < bound[1] + bound[2] + 20}
-    assert weak == {"A-GEM"}  # whose steps are those of fine-tuning where gradients agree
+def test_the_table_of_all_methods_has_each_with_what_it_takes() -> None:
+    (command,) = [command for command in COMMANDS if "reproduce collection --seeds" in command]
+    seeds = command.partition("--seeds ")[2].partition(" --")[0].split()
+    cells = {(title_of(target.cell.method), target.cell.plugin) for target in plan.table("collection")}
+    rows = {row[3]: row[4:] for row in shown("collection")}
+    assert len(rows) == len(shown("collection")) >= 20
+    for name, arms in rows.items():
+        for plugin, running, calibrated in zip(("none", "hard", "ddn"), arms[::2], arms[1::2], strict=True):
+            assert (running.strip(" |") != "-") == ((name, plugin) in cells)
+            assert running.strip(" |").endswith((f"({len(seeds)})", "-"))
+            assert (calibrated.strip(" |") == "-") == (running.strip(" |") == "-")
+
+
+@pytest.mark.slow
+def test_reproducing_the_collection_gives_the_table_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ddn reproduce collection --methods er --plugins none --seeds 11") == 0
+    *_, measured = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    (expected,) = [row for row in shown("collection") if row[3] == "ER"]
+    mean, _, deviation, *_ = expected[4].split()
+    assert measured[:4] == expected[:4]
+    assert abs(float(measured[4].split()[0]) - float(mean)) < 5 + 4 * float(deviation)  # of few seeds
 
 
 @pytest.mark.slow
@@ -199,6 +219,13 @@ SPEED_SHOWN = generated(TEXT, "speed")
 def test_the_tables_of_speed_are_those_of_the_recorded_run() -> None:
     for table in as_markdown(SPEED).split("\n\n"):
         assert table in SPEED_SHOWN
+
+
+def test_the_cost_of_each_method_is_that_of_its_recorded_run() -> None:
+    recorded = json.loads((ROOT / "ddn_lightning/report/speed_all.json").read_text())
+    intro, steps, *_ = as_markdown(recorded).split("\n\n")
+    assert generated(TEXT, "speed_all").strip() == f"{intro}\n\n{steps}"
+    assert COST_COMMAND in COMMANDS
 
 
 @pytest.mark.parametrize(("row", "distiller"), [("ER", None), ("ER + DDN", DataDistillNet())])

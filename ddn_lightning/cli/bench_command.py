@@ -19,15 +19,17 @@ from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.replay_method import ReplayMethod
 
 DESCRIPTION = """Measure the cost of a training step on this machine: each method with and without DDN, the modes of
-DDN's gradient against an unrolled one, the parts of a step, the loop around it, and the input pipeline. On a CPU it
-measures process time with one thread, so that other programs hardly matter."""
+DDN's gradient against an unrolled one, the parts of a step, the loop around it, and the input pipeline. What a
+method does at the end of a task is not measured. On a CPU it measures process time with one thread, so that other
+programs hardly matter."""
+ALL = "all"
 DEFAULT_METHODS = ("ER", "DERPlusPlus", "CLSER", "ERACE")
 
 
 def bench(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     settings = _parser().parse_args(list(arguments))
-    chosen = [_method(name) for name in settings.method]
+    chosen = [_method(name) for name in (class_names("model") if settings.method == [ALL] else settings.method)]
     workload = _workload(settings)
     check_positive(rounds=settings.rounds)
     with Progress(console=Console(stderr=True), transient=True) as progress:  # stdout is for the result
@@ -61,7 +63,7 @@ def _workload(settings: Namespace) -> Workload:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn bench", description=DESCRIPTION)
-    parser.add_argument("--method", type=str, nargs="+", default=list(DEFAULT_METHODS), help="Method classes.")
+    parser.add_argument("--method", type=str, nargs="+", default=list(DEFAULT_METHODS), help="Method classes, or all.")
     integers = {
         "width": "Channels of ResNet-18's first stage; the paper's is 64.",
         "batch": "Incoming images per step, and images per draw from memory.",

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,13 +17,25 @@ from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
-from ddn_lightning.report.paper import Cell, why_not_the_papers
+from ddn_lightning.report import collection_table
+from ddn_lightning.report.paper import Cell, Target, why_not_the_papers
 from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
 from ddn_lightning.report.paper_setting import WIDTH
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.gpu_hours import ASSUMPTION, gpu_hours
-from ddn_lightning.reproduce.plan import SELECTORS, TABLES, Options, Run, plan, select, table
+from ddn_lightning.reproduce.plan import (
+    COLLECTION,
+    DEFAULTS,
+    SELECTORS,
+    TABLES,
+    Defaults,
+    Options,
+    Run,
+    plan,
+    select,
+    table,
+)
 from ddn_lightning.reproduce.presets import FILE_NAME, check_covered, read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
@@ -31,24 +44,32 @@ from ddn_lightning.runs.results import RESULTS_FILE, RunResult, read_divergence,
 from ddn_lightning.shipped_configs import FOLDER, shipped_folder
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
+COLLECTION_FORMATS = {
+    "markdown": collection_table.as_markdown,
+    "csv": collection_table.as_csv,
+    "json": collection_table.as_json,
+}
 SOME_FAILED = 1  # exit code
 SUFFIXES = {".csv": "csv", ".json": "json"}
 DESCRIPTION = """Execute the runs of a table of the DDN paper, each in its own process, and print mean ± std (n) beside
 the paper's numbers; where the runs are not in the paper's setting, such as with --width 20, the reason instead. The
 same command continues after a stop: it skips finished runs and resumes killed ones. Runs that diverged are listed and
-excluded from the means. Arguments after -- are passed to every run:
-ddn reproduce digits -- --trainer.limit_train_batches=2"""
+excluded from the means. The table collection has all methods on digits, or with --datasets image_folder on a folder of
+images: alone, with a hard draw of old memory and with DDN, each also calibrated. Arguments after -- are
+passed to every run: ddn reproduce digits -- --trainer.limit_train_batches=2"""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code: 1 if a run failed or diverged, 128 plus the signal if interrupted."""
     own, extra = split_arguments(arguments)
     settings = _parser().parse_args(own)
-    targets = select(table(settings.table), {name: settings[name] or () for name in SELECTORS})
-    options = options_of(settings, extra)
+    defaults = DEFAULTS.get(settings.table, Defaults())
+    wanted = {name: settings[name] or getattr(defaults, name, ()) for name in SELECTORS}
+    targets = select(table(settings.table), wanted)
+    options = replace(options_of(settings, extra), files=defaults.files)
     rows = read_presets(options.configs, options.preset)
     check_covered(rows, options.preset, [target.cell for target in targets])
-    runs = plan(targets, settings.seeds or (), rows, options)
+    runs = plan(targets, settings.seeds or defaults.seeds, rows, options)
     if settings.dry_run:
         for run in runs:
             print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
@@ -63,9 +84,7 @@ def reproduce(arguments: Sequence[str]) -> int:
         print("the same command resumes from here", file=sys.stderr)
         return code
     name = _format(settings)
-    diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
-    reasons = _reasons(runs, {target.cell for target in targets if target.acc is not None})
-    report = FORMATS[name](compare_with_paper(targets, _results(runs), diverged, reasons))
+    report = _report(settings.table, name, targets, runs)
     if name == "markdown":  # the table states its source
         report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
     write_output(settings.output or STANDARD_OUTPUT, report)
@@ -83,10 +102,10 @@ def _parser() -> CommandParser:
     parser.add_argument("table", type=Literal[TABLES], help="Table to reproduce.")
     several: dict[str, tuple[type, str]] = {
         "methods": (str, "Only these methods, such as er derpp."),
-        "datasets": (str, "Only these datasets."),
+        "datasets": (str, "Only these datasets. Default: all; of collection digits."),
         "buffers": (int, "Only these buffer sizes."),
         "plugins": (str, "Only these plug-ins; none is the method alone."),
-        "seeds": (int, "One run per seed. Default: 1 to 10 online, 1 to 3 offline, as in the paper."),
+        "seeds": (int, "A run each. Default: 1 to 10 online, 1 to 3 offline, as in the paper; of collection 11 to 15."),
     }
     for name, (kind, text) in several.items():
         parser.add_argument(f"--{name}", type=kind, nargs="+", help=text)
@@ -167,6 +186,16 @@ def _execute(runs: Sequence[Run], executor: Executor) -> int:
     if stop.received:
         return 128 + stop.received
     return SOME_FAILED if any(event.state in BAD for event in progress.events.values()) else 0
+
+
+def _report(table_name: str, form: str, targets: Sequence[Target], runs: Sequence[Run]) -> str:
+    """The table of the runs' results in this format."""
+    diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
+    if table_name == COLLECTION:
+        cells = [target.cell for target in targets]
+        return COLLECTION_FORMATS[form](collection_table.collect(cells, _results(runs), diverged))
+    reasons = _reasons(runs, {target.cell for target in targets if target.acc is not None})
+    return FORMATS[form](compare_with_paper(targets, _results(runs), diverged, reasons))
 
 
 def _results(runs: Sequence[Run]) -> dict[Cell, list[RunResult | None]]:

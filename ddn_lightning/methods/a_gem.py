@@ -29,7 +29,7 @@ class AGEM(ReplayMethod):
         key="a_gem",
         title="A-GEM",
         reference="[Chaudhry et al. 2019](https://arxiv.org/abs/1812.00420)",
-        cost="the projection of a gradient: 0.1 ER steps",
+        cost="the projection of a gradient",
     )
 
     replay_from_task = 2

@@ -24,7 +24,7 @@ class GSS(ER):
         title="GSS",
         reference="[Aljundi et al. 2019](https://arxiv.org/abs/1903.08671)",
         stores="a score",
-        cost="a forward pass of the incoming batch and of 10 stored samples: 0.3 ER steps",
+        cost="a forward pass of the incoming batch and of 10 stored samples",
     )
 
     def __init__(self, *args: Any, memory: Memory | None = None, **kwargs: Any) -> None:

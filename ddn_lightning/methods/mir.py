@@ -30,7 +30,7 @@ class MIR(ER):
         key="mir",
         title="MIR",
         reference="[Aljundi et al. 2019](https://arxiv.org/abs/1908.04742)",
-        cost="a gradient of the incoming batch, 2 forward passes of 50 candidates: 1.2 ER steps",
+        cost="a gradient of the incoming batch, 2 forward passes of 50 candidates",
     )
 
     def __init__(self, *args: Any, candidates: int = 50, **kwargs: Any) -> None:

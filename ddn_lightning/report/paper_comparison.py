@@ -85,9 +85,21 @@ def _row(target: Target, planned: Sequence[RunResult | None] | None, diverged: i
     for task, accuracy in enumerate(target.per_task):
         ours = estimate(result.per_task[task] for result in done if task < len(result.per_task))
         measures[f"task{task + 1}"] = beside(ours, accuracy)
-    status = "not available" if planned is None else f"{len(done)} of {len(planned)} runs"
-    status += f", {diverged} diverged" if diverged else ""
-    return Row(target.cell, "" if planned and len(done) == len(planned) else status, len(done), measures, reason)
+    return Row(target.cell, status_of(planned, diverged), len(done), measures, reason)
+
+
+def status_of(planned: Sequence[RunResult | None] | None, diverged: int) -> str:
+    """Which runs of a cell are missing; empty if none.
+
+    >>> status_of([RunResult(40.0, 50.0), None], diverged=1), status_of(None, 0)
+    ('1 of 2 runs, 1 diverged', 'not available')
+    """
+    if planned is None:
+        return "not available"
+    done = sum(result is not None for result in planned)
+    if planned and done == len(planned):
+        return ""
+    return f"{done} of {len(planned)} runs" + (f", {diverged} diverged" if diverged else "")
 
 
 def as_markdown(rows: Sequence[Row]) -> str:

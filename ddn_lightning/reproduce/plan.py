@@ -3,13 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+from ddn_lightning import methods
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import METHODS
+from ddn_lightning.report.collection_table import ARMS
 from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
 from ddn_lightning.runs.config import read_settings
@@ -17,14 +19,41 @@ from ddn_lightning.shipped_configs import find_config
 
 PAPER_RUNS = {"online": 10, "offline": 3}  # DDN paper, section 6.1
 DATA_FOLDER = "data"  # of the configurations in this repository
-TABLES = (*PAPER_TABLES, "alpha_beta", "digits")
+COLLECTION = "collection"
+TABLES = (*PAPER_TABLES, "alpha_beta", "digits", COLLECTION)
 ALPHAS = (0, 0.5, 1, 2)
 BETAS = (0, 0.5, 0.9, 1)
 HOSTS = ("er", "derpp", "cls_er", "er_ace")  # the paper combines these with DDN
 BOUNDS = ("finetune", "joint")
 OTHERS = tuple(facts.key for facts in METHODS.values() if facts.key not in (*HOSTS, *BOUNDS))
 ABLATIONS = ("hard", "random_labels", "label_smoothing", "l2y")
+BEDS = (("offline", "digits", 100), ("online", "image_folder", 200))  # of the collection: setting, data, memory
+VARIANTS = {"ddn": "lookahead=step"}  # of the collection: as in configs/plugin/ddn.yaml, at 0.6 of the exact one's cost
 SELECTORS = {"methods": "method", "datasets": "data", "buffers": "buffer_size", "plugins": "plugin"}  # fields of a cell
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a table is made with unless the command says otherwise.
+
+    Args:
+        datasets: Its datasets; if empty, all.
+        seeds: Its seeds; if empty, 1 to the number of runs in the paper.
+        files: Further configuration files of the runs on a dataset, without suffix.
+    """
+
+    datasets: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+DEFAULTS = {
+    COLLECTION: Defaults(
+        datasets=("digits",),
+        seeds=range(11, 16),  # methods and settings were chosen on others
+        files={"digits": ("network/resnet18_digits", "statistics/both"), "image_folder": ("statistics/both",)},
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +67,7 @@ class Options:
         data: Folder with the datasets, or ``None`` for the one in the configuration files.
         width: Width of the backbone, or ``None`` for its default.
         extra: Further arguments of ``ddn fit``.
+        files: Further configuration files of the runs on a dataset, without suffix.
     """
 
     configs: Path
@@ -46,6 +76,7 @@ class Options:
     data: Path | None = None
     width: int | None = None
     extra: Sequence[str] = ()
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,6 +178,7 @@ def _run(cell: Cell, seed: int, overrides: Mapping[str, str], options: Options) 
     names = ["base", f"method/{cell.method}", f"data/{cell.data}", f"setting/{cell.setting}"]
     if cell.plugin != "none":
         names.append(f"plugin/{cell.plugin}")
+    names += options.files.get(cell.data, ())
     paths = [options.configs / f"{name}.yaml" for name in names]
     settings = [_load(path) for path in paths]
     arguments = [argument for path in paths for argument in ("-c", str(path))]
@@ -177,7 +209,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def table(name: str) -> list[Target]:
     """The cells of one of :data:`TABLES`."""
-    own_tables = {"alpha_beta": _alpha_beta, "digits": _digits}
+    own_tables = {"alpha_beta": _alpha_beta, "digits": _digits, COLLECTION: _collection}
     return own_tables[name]() if name in own_tables else list(paper_table(name))
 
 
@@ -198,3 +230,16 @@ def _digits() -> list[Target]:
     others = [Cell("offline", "digits", 100, method) for method in OTHERS]
     ablations = [Cell("offline", "digits", 100, "er", plugin) for plugin in ABLATIONS]
     return [Target(cell) for cell in (*bounds, *hosts, *others, *ablations)]
+
+
+def _collection() -> list[Target]:
+    """Every method with a memory, on Split Digits or on a folder of images, with those plug-ins that it takes."""
+    takes = {facts.key: getattr(methods, name).takes_distiller() for name, facts in METHODS.items()}
+    return [
+        Target(Cell(*bed, method, plugin, VARIANTS.get(plugin, "")))
+        for bed in BEDS
+        for method in takes
+        if method not in BOUNDS
+        for plugin in ARMS
+        if plugin == "none" or takes[method]
+    ]

@@ -84,6 +84,8 @@ class RunResult:
     acc: float | None  # average accuracy
     fm: float | None  # forgetting
     per_task: tuple[float | None, ...] = ()  # accuracy of each task
+    calibrated_acc: float | None = None  # with calibrated BatchNorm statistics, if the run was evaluated with both
+    calibrated_fm: float | None = None
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
@@ -104,10 +106,15 @@ def read_result(folder: Path) -> RunResult | None:
         matrix = results["accuracy_matrix"]
         if results["tasks_finished"] < len(matrix) or results.get("status") == DIVERGED:
             return None
-        acc, fm = (_number(results[name]) for name in ("average_accuracy", "forgetting"))
-        if (test := results.get("test")) is not None:
-            return RunResult(_number(test["average_accuracy"]), fm, tuple(map(_number, test["accuracies"])))
-        return RunResult(acc, fm, tuple(map(_number, matrix[-1])))
+        test = results.get("test")
+        measured, per_task = (results, matrix[-1]) if test is None else (test, test["accuracies"])
+        return RunResult(
+            acc=_number(measured["average_accuracy"]),
+            fm=_number(results["forgetting"]),
+            per_task=tuple(map(_number, per_task)),
+            calibrated_acc=_number(measured.get("calibrated_average_accuracy")),
+            calibrated_fm=_number(results.get("calibrated_forgetting")),
+        )
     except UNREADABLE:
         return None
 

@@ -11,6 +11,7 @@ from ddn_lightning.bench.measure import COMMAND, LIBRARIES, Report
 from ddn_lightning.bench.prepared_method import PARTS
 from ddn_lightning.cli import main
 from ddn_lightning.cli.bench_command import as_markdown
+from ddn_lightning.names import METHODS
 
 TINY = ["--width", "2", "--image_size", "8", "--batch", "4", "--rounds", "1", "--buffer_size", "20"]
 
@@ -60,6 +61,18 @@ def test_the_tables_show_those_numbers(
     assert shown["bare Lightning"][1] == "1.00"
     assert shown["`python`"] == [f"{report['start_up']['python']:.2f}"]
     assert "what grows" not in shown
+
+
+def test_all_stands_for_every_method(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[str] = []
+
+    def measure(methods: list[type], *_: object) -> Report:
+        chosen.extend(method.__name__ for method in methods)
+        return report
+
+    monkeypatch.setattr("ddn_lightning.cli.bench_command.measure", measure)
+    assert main(["bench", "--method", "all"]) == 0
+    assert chosen == sorted(METHODS)
 
 
 @pytest.mark.slow

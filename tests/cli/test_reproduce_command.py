@@ -113,6 +113,22 @@ def test_a_run_that_diverged_is_listed_but_not_averaged(capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_the_collection_shows_missing_and_diverged_runs_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    RUNS.mkdir()
+    (RUNS / "diverging").write_text("er-hard-seed11")
+    (RUNS / "poison").write_text("er-ddn-lookaheadstep-seed12")
+    options = ("collection", "--methods", "er", "icarl", "--seeds", "11", "12")
+    assert reproduce(*options) == 1
+    *_, er, icarl = (line.split(" | ")[3:] for line in capsys.readouterr().out.splitlines())
+    both = "51.50 ± 0.71 / 38.50 ± 0.71 (2)"
+    assert er[:4] == ["ER", both, "61.50 ± 0.71 / - (2)", "52.00 / 38.00 (1), 1 of 2 runs, 1 diverged"]
+    assert er[5] == "51.00 / 39.00 (1), 1 of 2 runs"
+    assert icarl[:2] == ["iCaRL", both]
+    assert reproduce(*options, "--format", "json") == 1
+    assert [record["n"] for record in json.loads(capsys.readouterr().out)] == [2, 1, 1, 2]
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_a_failed_run_is_reported_with_its_log_and_the_others_finish(capsys: pytest.CaptureFixture[str]) -> None:
     RUNS.mkdir()
     (RUNS / "poison").write_text("er-ddn-seed1")

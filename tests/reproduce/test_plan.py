@@ -15,7 +15,18 @@ from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import METHODS
 from ddn_lightning.report.paper import Cell, Target
-from ddn_lightning.reproduce.plan import TABLES, Options, Run, data_options, is_available, plan, select, table
+from ddn_lightning.reproduce.plan import (
+    DEFAULTS,
+    TABLES,
+    Defaults,
+    Options,
+    Run,
+    data_options,
+    is_available,
+    plan,
+    select,
+    table,
+)
 from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -48,10 +59,12 @@ def dry_run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_every_cell_of_every_table_has_its_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = dry_run(name, capsys=capsys)
     counts = Counter(line.rpartition("--name ")[2].rpartition("-seed")[0] for line in lines)
+    defaults = DEFAULTS.get(name, Defaults())
     cells = [target.cell for target in table(name) if is_available(target.cell, CONFIGS)]
+    cells = [cell for cell in cells if not defaults.datasets or cell.data in defaults.datasets]
     assert len(counts) == len(cells)
     for cell, count in zip(cells, counts.values(), strict=True):
-        assert count == {"online": 10, "offline": 3}[cell.setting]
+        assert count == (len(defaults.seeds) or {"online": 10, "offline": 3}[cell.setting])
     assert len({line.rpartition("--name ")[2] for line in lines}) == len(lines)
     assert not Path("runs").exists()
 
@@ -78,9 +91,46 @@ def test_alpha_beta_is_the_full_grid() -> None:
     assert stated == {"alpha=1 beta=0.9": 41.93}
 
 
+def test_the_collection_has_every_method_with_a_memory_and_what_it_takes() -> None:
+    cells = [target.cell for target in table("collection")]
+    with_memory = {facts.key for facts in METHODS.values()} - {"finetune", "joint"}
+    for data in ("digits", "image_folder"):
+        plugins = {
+            method: [cell.plugin for cell in cells if (cell.data, cell.method) == (data, method)]
+            for method in with_memory
+        }
+        assert plugins["er"] == plugins["pcr"] == ["none", "hard", "ddn"]
+        assert plugins["der"] == plugins["icarl"] == ["none"]
+        assert all(plugins.values())
+    assert {cell.variant for cell in cells if cell.plugin == "ddn"} == {"lookahead=step"}  # others take the exact one
+
+
+def test_the_collection_is_run_on_fresh_seeds_with_batch_norm_and_both_statistics(
+    capsys: pytest.CaptureFixture[str], parsed: Parsed
+) -> None:
+    lines = dry_run("collection", "--methods", "er", "--plugins", "ddn", capsys=capsys)
+    assert [line.partition("--seed_everything ")[2].split()[0] for line in lines] == ["11", "12", "13", "14", "15"]
+    settings = parsed(shlex.split(lines[0])[1:])
+    backbone = settings["model"]["init_args"]["backbone"]
+    assert backbone["class_path"] == "ddn_lightning.ResNet18"
+    assert settings["forgetting"]["statistics"] == "both"
+    assert settings["model"]["init_args"]["distiller"]["init_args"]["lookahead"] == "step"
+
+
+def test_the_collection_can_be_run_on_small_cifar10(capsys: pytest.CaptureFixture[str], parsed: Parsed) -> None:
+    images = ["--data.root", "data/cifar10", "--data.image_size", "16", "--model.backbone.width", "16"]
+    arguments = ["reproduce", "collection", "--datasets", "image_folder", "--methods", "er", "--plugins", "hard"]
+    assert main([*arguments, "--seeds", "11", "--configs", str(CONFIGS), "--dry-run", "--", *images]) == 0
+    settings = parsed(shlex.split(capsys.readouterr().out)[1:])
+    data, backbone = settings["data"], settings["model"]["init_args"]["backbone"]
+    assert (data["class_path"], data["init_args"]["epochs_per_task"]) == ("ddn_lightning.SplitImageFolder", 1)
+    assert (data["init_args"]["image_size"], backbone["init_args"]["width"]) == (16, 16)
+    assert settings["forgetting"]["statistics"] == "both"
+
+
 def every_run() -> list[Run]:
     plans = [
-        plan(table(name), [1], ROWS, Options(CONFIGS, Path("runs"), preset))
+        plan(table(name), [1], ROWS, Options(CONFIGS, Path("runs"), preset, files=DEFAULTS.get(name, Defaults()).files))
         for name in TABLES
         for preset in ("paper", "tuned")
     ]
@@ -117,10 +167,10 @@ def test_every_planned_command_parses_to_the_settings_of_its_cell(run: Run, pars
     assert model["old_memory_weight"] == (cell.plugin == "hard")
     for pair in cell.variant.split():
         option, _, value = pair.partition("=")
-        assert model["distiller"]["init_args"][option] == float(value)
+        assert model["distiller"]["init_args"][option] == (value if option == "lookahead" else float(value))
     assert data["epochs_per_task"] == (5 if cell.data == "digits" else {"online": 1, "offline": 50}[cell.setting])
     if cell.plugin == "ddn":
-        rates = {"cifar10": 1e-3, "cifar100": 1e-2, "tiny_imagenet": 1e-4, "digits": 3e-3}
+        rates = {"image_folder": 1e-3, "cifar10": 1e-3, "cifar100": 1e-2, "tiny_imagenet": 1e-4, "digits": 3e-3}
         assert model["distiller"]["init_args"]["lr"] == rates[cell.data]
 
 

@@ -22,12 +22,14 @@ def write(results: Any) -> Path:
 
 def test_a_finished_run_is_read() -> None:
     assert read_result(write(COMPLETE)) == RunResult(40.0, None, (30.0, 50.0))
+    both = {"calibrated_average_accuracy": 45.0, "calibrated_forgetting": 12.0}
+    assert read_result(write(COMPLETE | both)) == RunResult(40.0, None, (30.0, 50.0), 45.0, 12.0)
 
 
 def test_the_test_images_count_where_a_run_with_a_validation_split_has_opened_them() -> None:
     test = {"average_accuracy": 35.0, "accuracies": [25.0, 45.0], "calibrated_average_accuracy": 36.0}
     split = {**COMPLETE, "forgetting": 50.0, "measured_on": "validation", "test": test, **WHOSE}
-    assert read_result(write(split)) == RunResult(35.0, 50.0, (25.0, 45.0))
+    assert read_result(write(split)) == RunResult(35.0, 50.0, (25.0, 45.0), 36.0)
     results = parse_results(json.dumps(split).encode())
     assert (results.acc, results.validation_acc, results.fm, results.calibrated_acc) == (35.0, 40.0, 50.0, 36.0)
     assert (results.acc_measured_on, results.measures) == ("test", "ACC, task-IL ACC (test), FM, AAA (validation)")

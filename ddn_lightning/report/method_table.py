@@ -1,0 +1,89 @@
+"""The README's table of methods: what each stores and costs, and its accuracy beside a published one."""
+
+import csv
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from ddn_lightning import methods
+from ddn_lightning.names import METHODS
+from ddn_lightning.report.measured import Group, measured_runs, reported
+from ddn_lightning.report.paper import Cell, paper_targets
+from ddn_lightning.report.statistic import estimate
+from ddn_lightning.report.tables import NOTHING, markdown_table
+
+DATA, NETWORK, SETTING, BUFFER_SIZE = "cifar10", "ResNet18 width 20", "online", 200  # of our runs beside published ones
+DDN_PAPER = "[DDN paper](https://arxiv.org/abs/2505.20135)"
+PAPER_NETWORK = "ResNet-18 of width 64"
+NOT_RUN = "not run yet"
+COST_COMMAND = "ddn bench --method all --rounds 3"
+NOTE = f"""\
+*ER steps*: processor time of a step to that of ER's (`{COST_COMMAND}`), without work at a task's end.
+*ACC*: online on Split CIFAR-10, M = {BUFFER_SIZE} unless stated, published / ours, mean ± std (n). Ours has a
+ResNet-18 of width 20 and batches of 32 + 32; the published numbers have other networks, batches and augmentation,
+as each method's page says: a landmark, not a target.
+"""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published accuracy of a method, online on Split CIFAR-10.
+
+    Args:
+        acc: Average accuracy in percent, with the digits that were published.
+        buffer_size: Samples that the memory held.
+        network: The network, if it is known.
+        source: Who has published it, as Markdown.
+        note: What else differs from our runs.
+    """
+
+    acc: str
+    buffer_size: int
+    network: str
+    source: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        memory = "" if self.buffer_size == BUFFER_SIZE else f", M = {self.buffer_size}"
+        return f"{self.acc} ({self.source}{memory})"
+
+
+@cache
+def published(method: str) -> Published | None:
+    """What the DDN paper reports for a method, by its key; of other methods, what ``published.csv`` has."""
+    target = paper_targets().get(Cell(SETTING, DATA, BUFFER_SIZE, method))
+    if target is not None and target.acc is not None:
+        return Published(f"{target.acc:.2f}", BUFFER_SIZE, PAPER_NETWORK, DDN_PAPER, "its Table 1")
+    for row in csv.DictReader(_text("published.csv").splitlines()):
+        if row["method"] == method:
+            return Published(row["acc"], int(row["buffer_size"]), row["network"], row["source"], row["note"])
+    return None
+
+
+def measured(method: str) -> str:
+    """Our accuracy for a method, by its key: mean ± standard deviation (n)."""
+    runs = reported(measured_runs()).get(Group(DATA, NETWORK, SETTING, BUFFER_SIZE, method, "none", ""), [])
+    return NOT_RUN if not runs else str(estimate(run.acc for run in runs))
+
+
+def step_cost(class_name: str) -> str:
+    """A method's step in steps of ER, as recorded from :data:`COST_COMMAND`."""
+    found = json.loads(_text("speed_all.json"))["steps"].get(class_name)
+    return NOTHING if found is None else f"{found['er_steps']:.2f}"
+
+
+def method_table() -> str:
+    """The table as Markdown, with a note on its columns."""
+    header = ["method", "stores besides images and labels", "a step beyond ER's", "ER steps", "distiller"]
+    rows = []
+    for name, facts in METHODS.items():
+        takes = "yes" if getattr(methods, name).takes_distiller() else "no"
+        title = f"[`{name}`](docs/methods/{facts.key}.md) {facts.reference}"
+        beside = f"{published(facts.key) or NOTHING} / {measured(facts.key)}"
+        rows.append([title, facts.stores, facts.cost, step_cost(name), takes, beside])
+    return markdown_table([*header, "ACC beside its paper"], rows) + "\n" + NOTE
+
+
+def _text(name: str) -> str:
+    return (files("ddn_lightning.report") / name).read_text(encoding="utf-8")

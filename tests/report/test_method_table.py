@@ -1,0 +1,59 @@
+"""The table of methods: costs and published numbers come from records, and none is without a source."""
+
+import csv
+import re
+from importlib.resources import files
+
+import pytest
+
+from ddn_lightning.names import METHODS
+from ddn_lightning.report import method_table as module
+from ddn_lightning.report.measured import measured_runs
+from ddn_lightning.report.method_table import measured, method_table, published, step_cost
+
+LINES = [line.strip("| ").split(" | ") for line in method_table().splitlines() if line.startswith("| [")]
+ROWS = {line[0].split("`")[1]: line for line in LINES}
+HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,calibrated_acc,calibrated_fm,"
+RUNS = f"""{HEADER}cpu_minutes,command
+cifar10,ResNet18 width 20,online,200,pcr,none,,12,40,50,40,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,pcr,none,,13,44,50,44,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,pcr,none,,3,90,50,90,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,pcr,none,lr=1,12,80,50,80,,,1,ddn fit
+cifar10@16,ResNet18 width 16,online,200,scr,none,,12,80,50,80,,,1,ddn fit
+"""
+
+
+def test_every_method_has_a_line_with_its_page_and_its_cost() -> None:
+    assert list(ROWS) == list(METHODS)
+    assert {len(line) for line in LINES} == {6}
+    for name, cells in ROWS.items():
+        assert f"(docs/methods/{METHODS[name].key}.md)" in cells[0]
+        assert cells[3] == step_cost(name)
+    assert step_cost("ER") == "1.00"
+    assert float(step_cost("RAR")) > 8  # ten steps
+    assert step_cost("Unknown") == "-"
+
+
+def test_no_cost_is_written_by_hand() -> None:
+    assert not [name for name, facts in METHODS.items() if re.search(r"\d ER steps", facts.cost)]
+
+
+def test_the_papers_number_comes_first_and_others_bring_their_source() -> None:
+    assert str(published("er")) == "36.05 ([DDN paper](https://arxiv.org/abs/2505.20135))"
+    assert published("gss") is None
+    with (files("ddn_lightning.report") / "published.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["method"] for row in rows}) == len(rows)
+    for row in rows:
+        known = published(row["method"])
+        assert row["method"] in {facts.key for facts in METHODS.values()}
+        assert known is not None
+        assert (known.acc, str(known.buffer_size)) == (row["acc"], row["buffer_size"])
+        assert re.fullmatch(r"\[.+\]\(https://.+\)", known.source)
+        assert ("M = " in str(known)) == (known.buffer_size != 200)
+
+
+def test_ours_are_fresh_seeds_of_the_method_alone_at_the_nearest_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "measured_runs", lambda: measured_runs(RUNS))
+    assert measured("pcr") == "42.00 ± 2.83 (2)"
+    assert measured("scr") == "not run yet"
