@@ -176,7 +176,7 @@ def test_figure_files_are_reproducible_and_rcparams_unchanged(tmp_path: Path) ->
         save(task_accuracy_figure({"er": TWO_TASKS}), tmp_path / folder, "accuracy")
     assert (tmp_path / "first/accuracy.svg").read_bytes() == (tmp_path / "second/accuracy.svg").read_bytes()
     with Image.open(tmp_path / "first/accuracy.png") as image:
-        assert image.size == (704, 396)
+        assert image.size == pytest.approx((704, 396), abs=1)  # Matplotlib 3.10 rounds 703.99 down
         assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
     assert dict(matplotlib.rcParams) == before
 
