@@ -142,12 +142,9 @@ def test_what_the_manual_says_of_agreement_is_so() -> None:
         assert one.target.fm < alone.target.fm - 10
         assert one.fm.mean > alone.fm.mean - 1
     assert full["BiC", "cifar10", 200].fm.mean < full["BiC", "cifar10", 200].target.fm - 20
-    rises = {
-        host: small[f"{host} + DDN", "cifar10", 200].acc.mean > small[host, "cifar10", 200].acc.mean
-        for host in ("ER", "CLS-ER", "DER++", "ER-ACE")
-    }
-    assert rises == {"ER": True, "CLS-ER": True, "DER++": False, "ER-ACE": False}
-    assert small["ER-ACE + DDN", "cifar10", 200].fm.mean > small["ER-ACE", "cifar10", 200].fm.mean + 1
+    for host in ("ER", "CLS-ER", "DER++", "ER-ACE"):
+        assert small[f"{host} + DDN", "cifar10", 200].acc.mean > small[host, "cifar10", 200].acc.mean
+    assert abs(small["ER-ACE + DDN", "cifar10", 200].fm.mean - small["ER-ACE", "cifar10", 200].fm.mean) < 1
 
 
 def test_what_the_manual_says_of_the_papers_oddities_is_so() -> None:
