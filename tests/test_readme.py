@@ -213,7 +213,7 @@ def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.Monk
 def test_the_front_page_is_short_and_its_pictures_are_small() -> None:
     assert len(README.splitlines()) <= 200
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
-    assert len(pictures) == 2
+    assert len(pictures) == 3
     for picture in pictures:
         assert (ROOT / picture).stat().st_size < 150_000
 

@@ -224,4 +224,4 @@ def _arguments_of(path: str) -> list[str]:
 def _not_a_class(value: str, option: str) -> str:
     names = class_names(option)
     hint = f"; the choices are {', '.join(names)}, or give the import path of your own" if names else ""
-    return f"{value} is not a known class{hint}{did_you_mean(value, names, most=2)}"
+    return f"{value} is not a known class{hint}{did_you_mean(value, names, most=3)}"
