@@ -1,5 +1,6 @@
 """The gain of DDN over ER, taken apart on the same seeds."""
 
+import re
 from pathlib import Path
 
 import documents
@@ -83,3 +84,12 @@ def test_the_manual_shows_the_gain_as_it_was_measured() -> None:
     drawn = (ROOT / "notebooks" / "gain.svg").read_text()
     labels = [text.get_text() for panel in gain_figure(arms).axes for text in panel.texts]
     assert [label for label in labels if f"<!-- {label} -->" not in drawn] == []
+
+
+def test_the_differences_in_the_text_are_in_the_tables() -> None:
+    before, block, after = documents.PAGES["docs/science/gain.md"].partition(generated(documents.TEXT, "gain"))
+    text = re.sub(r"(?m)^- \*\*Its cost.*?(?=^\S|\n\n)", "", before + after, flags=re.S)  # between two of DDN's arms
+    tables = block + generated(documents.TEXT, "measured")
+    differences = re.findall(r"[+-]\d+\.\d\d", text)
+    assert len(differences) > 20
+    assert [one for one in differences if one not in tables] == []
