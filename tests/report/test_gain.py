@@ -81,7 +81,7 @@ def test_the_manual_shows_the_gain_as_it_was_measured() -> None:
     arms = gain_arms(measured_runs(), BED)
     shown = generated(documents.TEXT, "gain")
     assert shown.strip() == gain_table(arms).strip()
-    drawn = (ROOT / "notebooks" / "gain.svg").read_text()
+    drawn = (ROOT / "docs" / "pictures" / "gain.svg").read_text()
     labels = [text.get_text() for panel in gain_figure(arms).axes for text in panel.texts]
     assert [label for label in labels if f"<!-- {label} -->" not in drawn] == []
 
