@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from ddn_lightning import methods
+from ddn_lightning.names import METHODS
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
 PROJECT: dict[str, Any] = tomllib.loads(PYPROJECT)["project"]
@@ -30,6 +33,23 @@ def test_the_rooms_of_the_contributors_page_are_those_of_the_package() -> None:
     rooms = {path.parent.name for path in (ROOT / "ddn_lightning").glob("*/__init__.py")}
     cells = re.findall(r"^\| (`.*?) \|", text, re.M)
     assert {room for cell in cells for room in re.findall(r"`(\w+)/`", cell)} == rooms
+
+
+def test_the_line_for_contributors_prints_the_table_of_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r'^python -c "(.*)"$', (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    exec(code, {})
+    assert capsys.readouterr().out.strip() in (ROOT / "README.md").read_text()
+
+
+def test_the_pages_count_the_methods_right() -> None:
+    bounds = {"Finetune", "Joint"}
+    distilled = [name for name in METHODS if getattr(methods, name).takes_distiller()]
+    assert bounds < set(METHODS)
+    assert len(METHODS) - len(bounds) == 22  # the README has it in words
+    assert "Twenty-two methods and two bounds" in (ROOT / "README.md").read_text()
+    frameworks = (ROOT / "docs" / "frameworks.md").read_text()
+    assert f"| {len(METHODS) - len(bounds)}, and {len(bounds)} bounds |" in frameworks
+    assert f"on {len(distilled)} of the methods" in frameworks
 
 
 @pytest.mark.parametrize("file", YAML_FILES, ids=lambda path: path.name)
