@@ -20,8 +20,8 @@ NOT_RUN = "not run yet"
 COST_COMMAND = "ddn bench --method all --rounds 3"
 NOTE = f"""\
 *ER steps*: processor time of a step to that of ER's (`{COST_COMMAND}`), without work at a task's end
-(-: not measured yet). *ACC*: online on Split CIFAR-10, M = {BUFFER_SIZE} unless stated, published / ours, mean ± std (n).
-Ours has a ResNet-18 of width 20 and batches of 32 + 32; the published numbers have other networks, batches and
+(-: not measured yet). *ACC*: online on Split CIFAR-10, M = {BUFFER_SIZE} unless stated, published / ours, mean ± std
+(n). Ours has a ResNet-18 of width 20 and batches of 32 + 32; the published numbers have other networks, batches and
 augmentation, as each method's page says: a landmark, not a target.
 """
 
