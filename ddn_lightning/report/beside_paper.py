@@ -7,7 +7,7 @@ from ddn_lightning.names import title_of
 from ddn_lightning.report.measured import MEASURES, Group, Measure, MeasuredRun, reported
 from ddn_lightning.report.paper import Cell, Target, paper_table, paper_targets
 from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, estimate, rank_correlation
-from ddn_lightning.report.tables import as_ranges, markdown_table
+from ddn_lightning.report.tables import NOTHING, as_ranges, markdown_table
 
 # Options that leave a group in the paper's cell: the exact gradient of G, or a cheaper one where that was not run.
 WITHIN_A_CELL = ("", "lookahead=step")
@@ -72,9 +72,14 @@ class Agreement:
     correlation: float | None
     difference: float
 
+    @property
+    def numbers(self) -> list[str]:
+        """Correlation and difference, as shown."""
+        return [NOTHING if self.correlation is None else f"{self.correlation:+.2f}", f"{self.difference:+.2f}"]
+
     def __str__(self) -> str:
-        correlation = "-" if self.correlation is None else f"{self.correlation:+.2f}"
-        return f"rank correlation {correlation}, mean difference {self.difference:+.2f}, {self.cells} cells"
+        correlation, difference = self.numbers
+        return f"rank correlation {correlation}, mean difference {difference}, {self.cells} cells"
 
 
 def cells_beside_paper(runs: Sequence[MeasuredRun]) -> list[CellBeside]:
@@ -170,6 +175,5 @@ def _agreement_row(name: str, cells: Sequence[CellBeside]) -> list[str]:
     row = [name, networks, str(len(cells)), str(sum(cell.has_spread for cell in cells))]
     for measure in MEASURES:
         found = agreement(cells, measure)
-        row.append("-" if found is None or found.correlation is None else f"{found.correlation:+.2f}")
-        row.append("-" if found is None else f"{found.difference:+.2f}")
+        row += [NOTHING, NOTHING] if found is None else found.numbers
     return row
