@@ -13,7 +13,8 @@ from ddn_lightning.report.paper import Cell, paper_targets
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table
 
-DATA, NETWORK, SETTING, BUFFER_SIZE = "cifar10", "ResNet18 width 20", "online", 200  # of our runs beside published ones
+DATA, SETTING, BUFFER_SIZE = "cifar10", "online", 200  # of our runs beside published ones
+NETWORKS = {"ResNet18 width 20": "", "ResNet18 width 20 in bf16-mixed": ", bf16"}  # of which the first that was run
 DDN_PAPER = "[DDN paper](https://arxiv.org/abs/2505.20135)"
 PAPER_NETWORK = "ResNet-18 of width 64"
 NOT_RUN = "not run yet"
@@ -21,8 +22,8 @@ COST_COMMAND = "ddn bench --method all --rounds 3"
 NOTE = f"""\
 *ER steps*: processor time of a step to that of ER's (`{COST_COMMAND}`), without work at a task's end
 (-: not measured yet). *ACC*: online on Split CIFAR-10, M = {BUFFER_SIZE} unless stated, published / ours, mean ± std
-(n). Ours has a ResNet-18 of width 20 and batches of 32 + 32; the published numbers have other networks, batches and
-augmentation, as each method's page says: a landmark, not a target.
+(n). Ours has a ResNet-18 of width 20 and batches of 32 + 32, in float32 or, where it says so, bf16-mixed; the published
+numbers have other networks, batches and augmentation, as each method's page says: a landmark, not a target.
 """
 
 
@@ -36,6 +37,7 @@ class Published:
         network: The network, if it is known.
         source: Who has published it, as Markdown.
         note: What else differs from our runs.
+        our_options: The options of our runs that follow the published settings, as ``measured.csv`` names them.
     """
 
     acc: str
@@ -43,6 +45,7 @@ class Published:
     network: str
     source: str
     note: str = ""
+    our_options: str = ""
 
     def __str__(self) -> str:
         memory = "" if self.buffer_size == BUFFER_SIZE else f", M = {self.buffer_size}"
@@ -57,14 +60,20 @@ def published(method: str) -> Published | None:
         return Published(f"{target.acc:.2f}", BUFFER_SIZE, PAPER_NETWORK, DDN_PAPER, "its Table 1")
     for row in csv.DictReader(_text("published.csv").splitlines()):
         if row["method"] == method:
-            return Published(row["acc"], int(row["buffer_size"]), row["network"], row["source"], row["note"])
+            buffer_size, texts = int(row["buffer_size"]), ("network", "source", "note", "our_options")
+            return Published(row["acc"], buffer_size, *(row[name] for name in texts))
     return None
 
 
 def measured(method: str) -> str:
-    """Our accuracy for a method, by its key: mean ± standard deviation (n)."""
-    runs = reported(measured_runs()).get(Group(DATA, NETWORK, SETTING, BUFFER_SIZE, method, "none", ""), [])
-    return NOT_RUN if not runs else str(estimate(run.acc for run in runs))
+    """Our accuracy for a method, by its key: mean ± standard deviation (n), and the precision unless it is float32."""
+    beside, groups = published(method), reported(measured_runs())
+    options = "" if beside is None else beside.our_options
+    for network, precision in NETWORKS.items():
+        runs = groups.get(Group(DATA, network, SETTING, BUFFER_SIZE, method, "none", options))
+        if runs:
+            return f"{estimate(run.acc for run in runs)}{precision}"
+    return NOT_RUN
 
 
 def step_cost(class_name: str) -> str:

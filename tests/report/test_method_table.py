@@ -15,10 +15,13 @@ LINES = [line.strip("| ").split(" | ") for line in method_table().splitlines() i
 ROWS = {line[0].split("`")[1]: line for line in LINES}
 HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,calibrated_acc,calibrated_fm,"
 RUNS = f"""{HEADER}cpu_minutes,command
-cifar10,ResNet18 width 20,online,200,pcr,none,,12,40,50,40,,,1,ddn fit
-cifar10,ResNet18 width 20,online,200,pcr,none,,13,44,50,44,,,1,ddn fit
-cifar10,ResNet18 width 20,online,200,pcr,none,,3,90,50,90,,,1,ddn fit
-cifar10,ResNet18 width 20,online,200,pcr,none,lr=1,12,80,50,80,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,lode,none,,12,40,50,40,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,lode,none,,13,44,50,44,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,lode,none,,3,90,50,90,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,lode,none,lr=1,12,80,50,80,,,1,ddn fit
+cifar10,ResNet18 width 20 in bf16-mixed,online,200,lode,none,,14,70,50,70,,,1,ddn fit
+cifar10,ResNet18 width 20,online,200,pcr,none,,12,80,50,80,,,1,ddn fit
+cifar10,ResNet18 width 20 in bf16-mixed,online,200,pcr,none,lr=0.1,12,50,50,50,,,1,ddn fit
 cifar10@16,ResNet18 width 16,online,200,scr,none,,12,80,50,80,,,1,ddn fit
 """
 
@@ -55,5 +58,6 @@ def test_the_papers_number_comes_first_and_others_bring_their_source() -> None:
 
 def test_ours_are_fresh_seeds_of_the_method_alone_at_the_nearest_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "measured_runs", lambda: measured_runs(RUNS))
-    assert measured("pcr") == "42.00 ± 2.83 (2)"
+    assert measured("lode") == "42.00 ± 2.83 (2)"
+    assert measured("pcr") == "50.00 (1), bf16"  # at the published learning rate
     assert measured("scr") == "not run yet"
