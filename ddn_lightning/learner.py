@@ -1,7 +1,6 @@
 """The interface of a method for distillers, callbacks and memories, and the facts that tables show about a class."""
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.classifier import Classifier
 from ddn_lightning.networks.frozen_features import FrozenFeatures, is_features
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
@@ -109,7 +109,7 @@ class Learner(Constructed, LightningModule, ABC):
     @property
     def network(self) -> nn.Module:
         """Backbone and head as one module."""
-        return nn.Sequential(OrderedDict(backbone=self.backbone, head=self.head))
+        return Classifier(self.backbone, self.head)
 
     @property
     @abstractmethod

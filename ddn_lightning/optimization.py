@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from ddn_lightning.distributed import sum_across_ranks
+
+ClipAlgorithm = Literal["norm", "value"]
 
 
 def gradient_of_sum(
@@ -27,7 +31,7 @@ def gradient_of_sum(
     gradients: list[Tensor | None] = [None] * len(parameters)
     for term in terms:
         value = term()
-        added = torch.autograd.grad(value, parameters, allow_unused=True)
+        added = _gradients(value, parameters)
         total = value.detach() if total is None else total + value.detach()
         gradients = [b if a is None else a if b is None else a + b for a, b in zip(gradients, added, strict=True)]
     assert total is not None
@@ -37,15 +41,38 @@ def gradient_of_sum(
     return total, [None if gradient is None else next(found) for gradient in gradients]
 
 
-def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
-    """Take one step on a loss that is the sum of one term per rank; returns the loss over all ranks."""
+def descend(
+    loss: Tensor, optimizer: torch.optim.Optimizer, limit: float | None = None, algorithm: ClipAlgorithm = "norm"
+) -> Tensor:
+    """Take one step on a loss that is the sum of one term per rank; returns the loss over all ranks.
+
+    Args:
+        loss: The loss.
+        optimizer: The optimizer.
+        limit: Limit for gradients, as in :func:`clip_gradients`.
+        algorithm: What is limited.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    gradients = _gradients(loss, parameters, materialize_grads=True)
     value, *summed = sum_across_ranks([loss.detach(), *gradients])
     for parameter, gradient in zip(parameters, summed, strict=True):
         parameter.grad = gradient
+    clip_gradients(parameters, limit, algorithm)
     optimizer.step()
     return value
+
+
+def _gradients(value: Tensor, parameters: Sequence[Tensor], materialize_grads: bool = False) -> tuple[Tensor, ...]:
+    """Gradients outside of autocast, as torch advises: a backward pass has the precision of its forward pass."""
+    with torch.autocast(value.device.type, enabled=False):
+        return torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=materialize_grads)
+
+
+def clip_gradients(parameters: Sequence[Tensor], limit: float | None, algorithm: ClipAlgorithm = "norm") -> None:
+    """Limit the ``norm`` of all gradients or each ``value``; without a limit do nothing."""
+    if limit is not None:
+        clip = clip_grad_norm_ if algorithm == "norm" else clip_grad_value_
+        clip(parameters, limit)
 
 
 @contextmanager

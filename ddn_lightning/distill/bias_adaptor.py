@@ -27,24 +27,31 @@ class BiasAdaptor(BilevelDistiller):
     memory must lower the loss, *not* adapted, of another draw from memory. Where DDN learns the labels of a term that
     it adds, CBA learns a correction of the terms that there are. The method's loss has no gradient through g.
 
-    It needs task boundaries only to begin with the second task, and stores g. With ``lookahead="head"`` it adds forward
-    passes on three batches: a step of ER with it costs 1.5 of ER's. Readings: the virtual step has its own draw from
-    memory, forwarded with the incoming batch, and minimises the cross-entropy whatever the method's loss; all terms of
-    that loss see adapted logits, where the authors leave out CLS-ER's distance to its averages. :meth:`soft_labels`,
-    the adapted predictions, are only for figures. The authors also apply the untrained g, which is near zero, in the
-    first task.
+    It needs task boundaries only to begin with the second task, and stores g. With ``lookahead="head"`` an update adds
+    forward passes on three batches: with one per step, a step of ER costs 1.5 of ER's. Readings: the virtual step has
+    its own draw from memory, forwarded with the incoming batch in one mean; it and the outer loss are cross-entropies
+    whatever the method's loss, where the authors' on DER++ also have its distance to stored logits; all terms of the
+    method's loss see adapted logits, where theirs leave out CLS-ER's distance to its averages. Offline, their incoming
+    batches do not move BatchNorm's running statistics (``running_statistics="memory"`` here). They also apply the
+    untrained g, which is near zero, in the first task. :meth:`soft_labels`, the adapted predictions, are for figures.
 
     Args:
         lr: Learning rate of Adam. Published: 0.001 for CIFAR-10, 0.01 for CIFAR-100 and Tiny-ImageNet; 0.0001
             there, if offline on DER++ or CLS-ER.
         hidden_dim: Size of g's hidden layer. Published: 256.
         lookahead: As in :class:`BilevelDistiller`; by default a virtual step of the last layer, as the authors take.
-        update_every: Classifier steps per update.
+        update_every: Classifier steps per update. Published: 5.
         alpha: Weight of the correction. 0 is exactly the method alone.
         apply_from_task: First task, counted from 1, in which g is learned and applied.
     """
 
-    facts = Facts("cba", "CBA", "[Wang et al. 2023](https://arxiv.org/abs/2308.06925)")
+    facts = Facts(
+        key="cba",
+        title="CBA",
+        reference="[Wang et al. 2023](https://arxiv.org/abs/2308.06925)",
+        stores="a small network",
+        cost="at each update forward passes on three batches",
+    )
 
     adaptor: nn.Sequential
 

@@ -12,6 +12,7 @@ from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.errors import ConfigurationError, check_fraction, check_positive
 from ddn_lightning.learner import Facts
+from ddn_lightning.networks.classifier import widened
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
@@ -89,7 +90,7 @@ class DataDistillNet(BilevelDistiller):
 
     def generated(self, net: nn.Module, samples: Samples, probabilities: Tensor) -> Tensor:
         """The output of G or G_old: a distribution over the classes for each prediction."""
-        labels: Tensor = net(probabilities).softmax(dim=1)
+        labels: Tensor = widened(net(probabilities)).softmax(dim=1)
         return labels
 
     def completed(self, labels: Tensor, samples: Samples) -> Tensor:

@@ -11,14 +11,20 @@ from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
+FIRST_SCORE = 0.1  # of samples that find the memory empty, as in the authors' code
+
 
 class GradientSelection(SlotBuffer):
-    """Keeps samples whose gradients differ (greedy GSS, Aljundi et al., NeurIPS 2019, https://arxiv.org/abs/1903.08671).
+    r"""Keeps samples whose gradients differ (greedy GSS, Aljundi et al., NeurIPS 2019, https://arxiv.org/abs/1903.08671).
 
-    The score of a sample is one plus the largest cosine of its gradient with those of a few stored samples. Once the
-    memory is full, a sample with a score below 1 may replace a stored one with a high score. Gradients are those of the
-    last layer's weights only, in evaluation mode, by their outer products; the paper takes those of all parameters.
-    Samples of a batch are scored together, against the memory before it.
+    The score of a sample is one plus the largest cosine of its gradient g with those of a few stored samples,
+
+    .. math:: c(x) = 1 + \max_i \frac{g(x)^\top g(x_i)}{\|g(x)\| \|g(x_i)\|}.
+
+    Once the memory is full, a sample with a score below 1 may replace a stored one with a high score. Gradients are
+    those of the last layer's weights only, in evaluation mode, by their outer products, as if it were linear where it
+    has cosines; the paper takes those of all parameters. Samples of a batch are scored together, against the memory
+    before it.
 
     Args:
         buffer_size: Number of slots; by default the method's ``buffer_size``.
@@ -54,7 +60,9 @@ class GradientSelection(SlotBuffer):
         """The scores of new samples, on the host; without a method all are the same."""
         if method is None:
             return torch.ones(len(samples), dtype=torch.float64)
-        others = self[self.draw(self.comparisons)] if len(self) else samples
+        if not len(self):
+            return torch.full((len(samples),), FIRST_SCORE, dtype=torch.float64)
+        others = self[self.draw(self.comparisons)]
         (features, errors), (other_features, other_errors) = (_directions(part, method) for part in (samples, others))
         cosines = ((features @ other_features.T) * (errors @ other_errors.T)).amax(dim=1)
         scores = (1 + cosines.double()).nan_to_num(0).clamp_min(0)

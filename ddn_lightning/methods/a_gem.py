@@ -16,9 +16,10 @@ class AGEM(ReplayMethod):
     """A-GEM (Chaudhry et al., ICLR 2019, https://arxiv.org/abs/1812.00420).
 
     Unlike Experience Replay it does not descend on memory: a draw from earlier tasks gives a reference gradient, and
-    the step on the incoming batch loses its component against it. Needs task boundaries, to tell earlier samples from
-    those of the current task, and no further storage. A distiller's term counts to the step, or with
-    ``compose="replace"`` to the reference.
+    the step on the incoming batch loses its component against it (:func:`projected`). Needs task boundaries, to tell
+    earlier samples from those of the current task, and no further storage. The memory is a reservoir, where the paper
+    stores equally many samples of each task. A distiller's term counts to the step, or with ``compose="replace"`` to
+    the reference.
 
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`. ``replay_batch_size`` is the size of the reference. Mammoth's
@@ -56,7 +57,9 @@ class AGEM(ReplayMethod):
 
 
 def projected(gradients: Sequence[Tensor | None], references: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The gradients without their component against the references, as one vector over all parameters.
+    r"""The gradients g without their component against the references r, as one vector over all parameters.
+
+    .. math:: g - \min\left(0, \frac{g^\top r}{r^\top r}\right) r
 
     >>> projected([torch.tensor([1.0, -1.0])], [torch.tensor([0.0, 2.0])])
     [tensor([1., 0.])]

@@ -2,7 +2,7 @@
 
 from abc import ABC
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, Self
 
 import torch
@@ -65,20 +65,24 @@ class CalibratedLearner(TaskLearner, ABC):
         self._frozen_layers: set[str] = set()
 
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
-        """Logits of a batch in the loss; updates the running statistics where ``running_statistics`` says so.
+        """Logits of a batch in the loss.
 
         Args:
             samples: The incoming batch or a draw from memory, augmented.
             is_extra: Whether it is a draw in addition to the method's own.
         """
+        with self.tracking(samples, is_extra):
+            logits: Tensor = self(samples.images)
+        return logits
+
+    def tracking(self, samples: Samples, is_extra: bool = False) -> AbstractContextManager[None]:
+        """Within it, forward passes of a batch update running statistics where ``running_statistics`` says so."""
         is_incoming = samples.slots is None
         if is_extra:
             is_updating = self.extra_draw_moves_statistics
         else:
             is_updating = self.running_statistics == "all" or not (is_incoming and self.is_replaying)
-        with nullcontext() if is_updating else frozen_statistics(self):
-            logits: Tensor = self(samples.images)
-        return logits
+        return nullcontext() if is_updating else frozen_statistics(self)
 
     @property
     def obstacle_to_calibration(self) -> str | None:

@@ -11,10 +11,14 @@ from ddn_lightning.samples import Samples
 
 
 class DER(ReplayMethod):
-    """DER (Buzzega et al., NeurIPS 2020, https://arxiv.org/abs/2004.07211).
+    r"""DER (Buzzega et al., NeurIPS 2020, https://arxiv.org/abs/2004.07211).
 
-    Adds to Experience Replay that memory is replayed without labels: logits are kept close to the stored ones, those of
-    the augmented image before the step in which it was stored. Needs room for ``num_classes`` numbers per stored image,
+    Adds to Experience Replay that memory is replayed without labels: logits are kept close to the stored ones z, those
+    of the augmented image before the step in which it was stored:
+
+    .. math:: L = \ell_{CE}(f(x), y) + \alpha \, \|f(x_m) - z\|^2 / \text{num\_classes}
+
+    Needs room for ``num_classes`` numbers per stored image,
     and no task boundaries.
 
     Args:

@@ -38,8 +38,8 @@ class GDumb(ReplayMethod):
         memory_epochs: Epochs over the memory at each task's end. A power of 2 ends with the lowest learning rate.
             Published: 256.
         **kwargs: Arguments of :class:`ReplayMethod`. ``lr`` is the highest learning rate on the memory, which follows
-            :func:`annealed`, and ``replay_batch_size`` the batch size; ``replay_steps``, ``lr_milestones`` and
-            ``lr_scheduler`` have no effect.
+            :func:`annealed`, and ``replay_batch_size`` the batch size. The authors have a ``gradient_clip_val`` of 10.
+            ``replay_steps``, ``lr_milestones`` and ``lr_scheduler`` have no effect.
     """
 
     facts = Facts(
@@ -101,7 +101,8 @@ class GDumb(ReplayMethod):
             order = slots[torch.randperm(len(slots), generator=generator)]
             for batch in order.tensor_split(-(-len(slots) // self.replay_batch_size)):  # none of them much smaller
                 samples = self.stored(batch, generator)
-                loss = descend(cross_entropy(self.logits_of(samples), samples), optimizer)
+                value = cross_entropy(self.logits_of(samples), samples)
+                loss = descend(value, optimizer, self.gradient_clip_val, self.gradient_clip_algorithm)
                 self.note_loss(loss, "the loss on the memory")
             schedule.step()
 

@@ -14,10 +14,14 @@ from ddn_lightning.samples import Samples
 
 
 class ICaRL(NearestMean, ExemplarMethod):
-    """iCaRL (Rebuffi et al., CVPR 2017, https://arxiv.org/abs/1611.07725).
+    r"""iCaRL (Rebuffi et al., CVPR 2017, https://arxiv.org/abs/1611.07725).
 
     Each output is a binary classifier, trained on the labels for new classes and on the previous network's outputs for
-    old ones. Exemplars are chosen by herding, and the prediction is the class whose exemplars have the nearest mean
+    old ones, with :math:`\sigma` the sigmoid and :math:`\ell` the binary cross-entropy:
+
+    .. math:: L = \sum_{c\, new} \ell(f_c(x), [y = c]) + \sum_{c\, old} \ell(f_c(x), \sigma(f^{old}_c(x)))
+
+    Exemplars are chosen by herding, and the prediction is the class whose exemplars have the nearest mean
     feature. Within a task, before its exemplars are chosen, the outputs predict. Unlike Experience Replay it trains on
     exemplars as data; needs task boundaries and tasks without common classes, and stores the previous network.
 

@@ -14,11 +14,16 @@ from ddn_lightning.samples import Samples
 
 
 class MIR(ER):
-    """MIR (Aljundi et al., NeurIPS 2019, https://arxiv.org/abs/1908.04742).
+    r"""MIR (Aljundi et al., NeurIPS 2019, https://arxiv.org/abs/1908.04742).
 
     Adds to Experience Replay the choice of what to replay: of ``candidates`` random samples, those whose loss would
-    rise most by a step on the incoming batch alone (their score S_MI-1). BatchNorm uses the statistics of each batch
-    and does not update them. Needs neither task boundaries nor additional storage.
+    rise most by a step on the incoming batch B alone, their score S_MI-1,
+
+    .. math:: \ell(f_{\theta'}(x), y) - \ell(f_\theta(x), y), \qquad \theta' = \theta - \eta \nabla L_B(\theta).
+
+    BatchNorm uses the statistics of each batch and does not update them. Needs neither task boundaries nor additional
+    storage. Readings: candidates are of all tasks, where the authors' code leaves out the current one; and what is
+    chosen is augmented anew, where theirs replays the images that it has scored.
 
     Args:
         candidates: Samples drawn at random, of which ``replay_batch_size`` are replayed. Published: 50, of which 10 are

@@ -28,7 +28,7 @@ class MKD(ReplayMethod):
     The teacher sees the augmented view; the student is compared on that view and on the image as it is, half each.
     The prediction is that of the average of both networks' weights, with the student's BatchNorm statistics.
 
-    Needs no task boundaries; stores the teacher; a step costs 2.3 of ER's. Readings: the teacher starts as a copy of
+    Needs no task boundaries; stores the teacher; a step costs 2.4 of ER's. Readings: the teacher starts as a copy of
     the network, where the authors' code starts it near zero; both batches are forwarded separately and their means
     summed, as in ER here; and a step without replay does not distil.
 
@@ -84,7 +84,7 @@ class MKD(ReplayMethod):
 
     def _distance(self, samples: Samples, logits: Tensor) -> Tensor:
         """The divergence from the teacher on both views, each by half."""
-        with torch.no_grad():
+        with torch.no_grad(), self.tracking(samples):
             targets = self.teacher(samples.images)
         plain = self.logits_of(self.plain_view(samples))
         divergences = [distillation_losses(student, targets, self.temperature) for student in (logits, plain)]

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -37,12 +36,11 @@ from ddn_lightning.methods.optimizer_checks import (
 )
 from ddn_lightning.methods.task_schedule import LRSchedulerCallable, TaskSchedule
 from ddn_lightning.notes import note
-from ddn_lightning.optimization import gradient_of_sum
+from ddn_lightning.optimization import ClipAlgorithm, clip_gradients, gradient_of_sum
 from ddn_lightning.replay_loss import ReplayLoss
 
 OptimizerCallable = Callable[[Iterable[Tensor]], Optimizer]  # as in lightning.pytorch.cli, which is slow to import
 Interval = Literal["epoch", "step"]
-ClipAlgorithm = Literal["norm", "value"]
 OF_SGD = ("lr", "momentum", "weight_decay", "lr_decay")  # not used with another optimizer
 
 
@@ -123,9 +121,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         precision.post_backward(value, self)  # calls on_after_backward
-        if self.gradient_clip_val is not None:
-            clip = clip_grad_norm_ if self.gradient_clip_algorithm == "norm" else clip_grad_value_
-            clip(parameters, self.gradient_clip_val)
+        clip_gradients(parameters, self.gradient_clip_val, self.gradient_clip_algorithm)
         optimizer.step()
         return value
 

@@ -17,7 +17,8 @@ class RAR(ER):
 
     Args:
         replay_steps: Steps per incoming batch. Published: 10.
-        rand_augment: The augmentation; by default the published one, a single operation of magnitude 14.
+        rand_augment: The augmentation; by default a single operation of magnitude 14, as published, among torchvision's
+            operations, where the authors' list also has an inversion, a cut-out and wider shifts.
         **kwargs: Arguments of :class:`ER`.
     """
 

@@ -25,7 +25,7 @@ class SCR(NearestMean, ReplayMethod):
     stored samples have the nearest mean feature, both normalised. The head is the projection, used in training only;
     the means are measured before each evaluation and at the end of a task and of training.
 
-    Needs neither task boundaries nor further storage; a step costs 1.9 of ER's. It compares the samples of a step, and
+    Needs neither task boundaries nor further storage; a step costs twice ER's. It compares the samples of a step, and
     the published ``replay_batch_size`` is 100. Readings: the augmentation is that of the data, where the authors' also
     changes colours; the first step, with an empty memory, contrasts the incoming batch, where their code skips it; and
     a class without stored samples is not predicted.
@@ -111,7 +111,8 @@ def contrastive_loss(projections: Tensor, labels: Tensor, temperature: float) ->
         labels: Class of each sample.
         temperature: The :math:`\tau`.
     """
-    similarities = projections @ projections.T / temperature
+    with torch.autocast(projections.device.type, enabled=False):
+        similarities = projections @ projections.T / temperature
     is_self = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     is_positive = (labels[:, None] == labels) & ~is_self
     totals = similarities.masked_fill(is_self, -torch.inf).logsumexp(dim=1, keepdim=True)

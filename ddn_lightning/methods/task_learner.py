@@ -32,6 +32,7 @@ from ddn_lightning.methods.growing_learner import GrowingLearner, grow_as_in_oth
 from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.classifier import widened
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -83,8 +84,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (batch, num_classes) of normalised images."""
-        logits: Tensor = self.head(self.backbone(images))
-        return logits
+        return widened(self.head(self.backbone(images)))
 
     def begin_task(self) -> None:
         """Hook before a task's first batch. ``self.task`` is the new task."""

@@ -123,7 +123,7 @@ class XDER(DERPlusPlus):
         stored = self.memory[slots]
         assert stored.logits is not None
         assert stored.tasks is not None
-        logits = self.outputs_of(self.network, stored)
+        logits = self.adapted(self.outputs_of(self.network, stored))
         new = implanted(logits, logits, stored.labels, is_old, self.gamma)
         old = implanted(stored.logits, logits, stored.labels, ~is_old, self.gamma)
         is_new = moved(stored.tasks == self.task, self.device)
@@ -137,7 +137,13 @@ def among(is_class: Tensor, logits: Tensor) -> Tensor:
 
 
 def implanted(stored: Tensor, logits: Tensor, labels: Tensor, is_implanted: Tensor, gamma: float) -> Tensor:
-    """Stored logits with those of some classes replaced by new ones, scaled where they exceed that of the true class.
+    r"""Stored logits z with those of some classes C replaced by new ones f, scaled where they exceed that of the label.
+
+    .. math:: z_c \leftarrow s f_c \; (c \in C), \qquad
+              s = \gamma z_y / \max_C f \text{ if } \max_C f > z_y, \text{ else } 1
+
+    Where the stored logit of the label is negative, the factor may be so too and turn the order of the new ones, as in
+    the authors' code.
 
     >>> stored, logits = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[9.0, 9.0, 8.0]])
     >>> implanted(stored, logits, torch.tensor([0]), torch.tensor([False, False, True]), gamma=0.5)

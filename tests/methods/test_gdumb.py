@@ -17,8 +17,9 @@ class Plain(TinySequence):
     padding, flip = 0, False
 
 
-def test_the_network_is_a_plain_loop_over_the_memory_from_the_first_weights(fit: Fit) -> None:
-    compared = []
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_the_network_is_a_plain_loop_over_the_memory_from_the_first_weights(fit: Fit, limit: float | None) -> None:
+    compared, norms = [], [1.0]
 
     class Watch(GDumb):
         def on_fit_start(self) -> None:
@@ -38,14 +39,18 @@ def test_the_network_is_a_plain_loop_over_the_memory_from_the_first_weights(fit:
                     optimizer.zero_grad()
                     images = (held.images[rows] / 255 - 0.5) / 0.25
                     functional.cross_entropy(plain(images), held.labels[rows]).backward()
+                    if self.gradient_clip_val:
+                        norms.append(nn.utils.clip_grad_norm_(plain.parameters(), self.gradient_clip_val).item())
                     optimizer.step()
             for given, expected in zip(self.network.parameters(), plain.parameters(), strict=True):
                 torch.testing.assert_close(given, expected)
             compared.append(len(held))
 
-    given = {"buffer_size": 10, "memory_epochs": 3, "momentum": 0.9, "weight_decay": 0.01, "lr": 0.1}
+    given = {"buffer_size": 10, "memory_epochs": 3, "momentum": 0.9, "weight_decay": 0.01, "gradient_clip_val": limit}
+    given |= {"lr": 0.1}
     fit(lambda: build(Watch, backbone=small_net(), **given), Plain(batch_size=6))
     assert compared == [10, 10, 10]
+    assert max(norms) > 0.5
 
 
 def test_the_stream_changes_no_weight(fit: Fit) -> None:

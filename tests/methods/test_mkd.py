@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
-from tiny import DropoutNet, Fit, random_samples, small_net
+from tiny import BatchNormNet, DropoutNet, Fit, random_samples, small_net
 from torch import Tensor
 
 from ddn_lightning import MKD, ConfigurationError
@@ -39,6 +39,20 @@ def test_the_student_follows_the_teacher_on_the_augmented_and_on_the_plain_view(
     assert torch.allclose(loss.other, new + 0.7 * expected, atol=1e-5)
     assert torch.allclose(loss.rehearsal, old)
     assert not any(parameter.requires_grad for parameter in method.teacher.parameters())
+
+
+@pytest.mark.parametrize("running_statistics", ["all", "memory"])
+def test_the_teachers_statistics_move_with_the_batches_that_move_the_students(running_statistics: Any) -> None:
+    transform = ImageTransform((0.5,), (0.25,))
+    method = MKD(BatchNormNet(), num_classes=6, transform=transform, running_statistics=running_statistics)
+    method.is_replaying = True
+    current, memory = method.augment(random_samples(5)), method.augment(random_samples(8))
+    memory.slots = torch.arange(8)
+    method.loss(current, memory)
+    counts = {name: int(value) for name, value in method.named_buffers() if "num_batches" in name}
+    batches = 2 if running_statistics == "all" else 1
+    assert counts
+    assert all(count == (batches if "teacher" in name else 2 * batches) for name, count in counts.items())  # 2 views
 
 
 def test_the_teacher_is_a_moving_average_of_the_network(fit: Fit) -> None:

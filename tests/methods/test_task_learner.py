@@ -298,12 +298,6 @@ def test_scaled_losses_are_refused(make_trainer: MakeTrainer) -> None:
         make_trainer().fit(ER(small_net(), num_classes=6), TinySequence())
 
 
-def test_bf16_mixed_trains(fit: Fit) -> None:
-    method = fit(lambda: ER(small_net(), num_classes=6), precision="bf16-mixed")
-    assert method.tasks_finished == 3
-    assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
-
-
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
 def test_accuracies_are_exact_whatever_the_precision(make_trainer: MakeTrainer, tmp_path: Path, precision: Any) -> None:
     """A task has 13 test images, so no accuracy except 0 and 100 is exact in bfloat16."""

@@ -7,7 +7,15 @@ from tiny import Fit, TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import XDER, ClassBalancedReservoir, ConfigurationError, LowRankMemory, PermutedPixels, Samples
+from ddn_lightning import (
+    XDER,
+    BiasAdaptor,
+    ClassBalancedReservoir,
+    ConfigurationError,
+    LowRankMemory,
+    PermutedPixels,
+    Samples,
+)
 from ddn_lightning.methods.x_der import implanted
 from ddn_lightning.optimization import evaluating
 
@@ -53,7 +61,7 @@ def test_each_batch_is_classified_among_the_classes_of_its_time_and_those_to_com
     assert torch.allclose(method.current_loss(current).total, among_new + 0.3 * margins[0], atol=1e-6)
 
 
-def test_implanted_logits_stay_below_the_stored_one_of_the_true_class() -> None:
+def test_implanted_logits_stay_below_the_stored_one_of_the_true_class_if_that_is_positive() -> None:
     stored, logits, labels = 1 + torch.rand(50, 6), 4 * torch.rand(50, 6), torch.randint(2, (50,))
     is_later = torch.tensor([False, False, True, True, True, True])
     found = implanted(stored, logits, labels, is_later, gamma=0.85)
@@ -62,6 +70,12 @@ def test_implanted_logits_stay_below_the_stored_one_of_the_true_class() -> None:
         factor = 1.0 if row.max() <= own else 0.85 * own / row.max()
         assert torch.allclose(new, factor * row)
         assert new.max() <= own
+
+
+def test_a_negative_stored_logit_turns_the_order_of_the_implanted_ones() -> None:
+    stored, logits = torch.tensor([[-2.0, 0.0, 0.0]]), torch.tensor([[0.0, 1.0, -5.0]])
+    found = implanted(stored, logits, torch.tensor([0]), torch.tensor([False, True, True]), gamma=0.85)
+    assert torch.allclose(found, torch.tensor([[-2.0, -1.7, 8.5]]))
 
 
 class Watch(XDER):
@@ -104,6 +118,16 @@ def test_at_a_tasks_end_its_samples_get_logits_and_earlier_ones_those_of_later_c
         own, highest = before[held.labels[index]], logits[index, new].max()
         factor = 0.85 * own / highest if highest > own else 1.0
         assert torch.allclose(row[new], factor * logits[index, new], atol=1e-6)
+
+
+def test_with_an_adaptor_the_logits_stored_are_those_that_the_loss_sees(fit: Fit) -> None:
+    adaptor = BiasAdaptor(lr=0.1)
+    method = fit(lambda: build(Watch, lambda: adaptor, buffer_size=20, memory=ClassBalancedReservoir()))
+    held, logits = method.at_task_ends[-1]
+    is_new = held.tasks == 2
+    adapted = logits + adaptor.correction(logits.softmax(dim=1))
+    assert not torch.allclose(adapted[is_new], logits[is_new], atol=1e-3)
+    assert torch.allclose(held.logits[is_new][:, 4:], adapted[is_new][:, 4:], atol=1e-6)
 
 
 def test_replayed_samples_get_the_logits_of_a_random_one_of_their_draws(fit: Fit) -> None:

@@ -176,7 +176,10 @@ def test_every_planned_command_parses_to_the_settings_of_its_cell(run: Run, pars
 
 def test_every_row_of_the_presets_is_used() -> None:
     datasets = {cell.data for cell in ALL_CELLS}
-    own = [Cell("offline", data, 2000, facts.key) for data in datasets for facts in METHODS.values()]  # some: no table
+    keys = [facts.key for facts in METHODS.values()]
+    own = [
+        Cell("offline", *cell) for cell in itertools.product(datasets, [2000], keys, ["none", "cba"])
+    ]  # some are in no table
     for row in ROWS:
         used = [cell for cell in (*ALL_CELLS, *own) for preset in ("paper", "tuned") if row.matches(preset, cell)]
         assert used, row
