@@ -9,7 +9,17 @@ from documents import generated
 
 from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.gain import ARMS, gain_arms, gain_table
-from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs
+from ddn_lightning.report.measured import (
+    MEASURES,
+    Group,
+    MeasuredRun,
+    difference,
+    interval,
+    measured_runs,
+    reported,
+)
+from ddn_lightning.report.seed_group import STATISTICS
+from ddn_lightning.report.statistic import Estimate
 
 ROOT = Path(__file__).parents[2]
 BED = ("cifar10@16", "ResNet18 width 16", "online", 200)
@@ -87,9 +97,26 @@ def test_the_manual_shows_the_gain_as_it_was_measured() -> None:
 
 
 def test_the_differences_in_the_text_are_in_the_tables() -> None:
-    before, block, after = documents.PAGES["docs/science/gain.md"].partition(generated(documents.TEXT, "gain"))
-    text = re.sub(r"(?m)^- \*\*Its cost.*?(?=^\S|\n\n)", "", before + after, flags=re.S)  # between two of DDN's arms
-    tables = block + generated(documents.TEXT, "measured")
-    differences = re.findall(r"[+-]\d+\.\d\d", text)
-    assert len(differences) > 20
-    assert [one for one in differences if one not in tables] == []
+    page = documents.PAGES["docs/science/gain.md"]
+    tables = [generated(documents.TEXT, name) for name in ("gain", "labels", "measured")]
+    text = " ".join(page.replace(tables[0], "").replace(tables[1], "").split())
+    tables += [interval(one) for one in between_arms()]
+    known = "\n".join(tables)
+    with_interval = re.findall(r"[+-]\d+\.\d\d \[[+-]\d+\.\d\d, [+-]\d+\.\d\d\]", text)
+    assert len(with_interval) > 15
+    assert [one for one in (*with_interval, *re.findall(r"[+-]\d+\.\d\d", text)) if one not in known] == []
+
+
+def between_arms() -> list[Estimate | None]:
+    """Differences of DDN to evenly spread labels, and of its cheaper look-ahead to the exact one."""
+    groups = reported(measured_runs())
+    exact, step, spread = (
+        Group(*BED, "er", *arm)
+        for arm in (
+            ("ddn", ""),
+            ("ddn", "lookahead=step"),
+            ("label_smoothing", "epsilon=0.5 over old classes, old memory, additive"),
+        )
+    )
+    pairs = ((exact, spread), (step, exact))
+    return [difference(groups, *pair, m, (kind, kind)) for pair in pairs for m in MEASURES for kind in STATISTICS]
