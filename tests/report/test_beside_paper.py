@@ -140,7 +140,7 @@ def test_what_the_manual_says_of_agreement_is_so() -> None:
     for cells, title in ((full, "Mnemonics"), (small, "Mnemonics"), (small, "LoDM")):
         one, alone = cells[title, "cifar10", 200], cells["ER", "cifar10", 200]
         assert one.target.fm < alone.target.fm - 10
-        assert one.fm.mean > alone.fm.mean - 1
+        assert one.fm.mean > alone.fm.mean - alone.fm.std  # as ER does, or more
     assert full["BiC", "cifar10", 200].fm.mean < full["BiC", "cifar10", 200].target.fm - 20
     for host in ("ER", "CLS-ER", "DER++", "ER-ACE"):
         assert small[f"{host} + DDN", "cifar10", 200].acc.mean > small[host, "cifar10", 200].acc.mean
