@@ -5,9 +5,10 @@ import inspect
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from types import UnionType
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, check_choice
 
 CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
 PLAIN = (bool, int, float, str, type(None))
@@ -17,13 +18,17 @@ Made = TypeVar("Made", bound="Constructed")
 class Constructed:
     """Remembers its constructor's arguments, so that a checkpoint can say how to make it anew.
 
-    Signatures show the arguments of the base classes too, in ``help()`` and completion.
+    Signatures show the arguments of the base classes too, in ``help()`` and completion. Arguments that are declared as
+    one of several words, or as whole numbers, are checked.
 
     Example:
         >>> class Net(Constructed):
         ...     def __init__(self, width: int = 4, **kwargs): ...
         >>> construction_of(Net(width=8))[INIT_ARGS]
         {'width': 8}
+        >>> Net(width=8.5)
+        Traceback (most recent call last):
+        ddn_lightning.errors.ConfigurationError: width must be a whole number, got 8.5
     """
 
     constructor_arguments: dict[str, Any]
@@ -33,15 +38,30 @@ class Constructed:
         cls.__signature__ = full_signature(cls)  # type: ignore[attr-defined]  # mypy does not know it
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Note the arguments; what is wrong with them is for the constructor to say."""
+        """Note the arguments; what else is wrong with them is for the constructor to say."""
         made = super().__new__(cls)
+        signature = full_signature(cls)
         try:
-            given = full_signature(cls).bind_partial(*args, **kwargs).arguments
+            given = signature.bind_partial(*args, **kwargs).arguments
         except TypeError:
             given = {}
         extra = given.pop("kwargs", {})
+        for name, value in given.items():
+            _check_declared(name, value, signature.parameters[name].annotation)
         vars(made)["constructor_arguments"] = {**given, **extra}
         return made
+
+
+def _check_declared(name: str, value: Any, annotation: Any) -> None:
+    """Refuse a value other than the words of a ``Literal``, and a fraction for an ``int``; either may be optional."""
+    is_union = get_origin(annotation) in (Union, UnionType)
+    kinds = [kind for kind in (get_args(annotation) if is_union else (annotation,)) if kind is not type(None)]
+    if len(kinds) > 1 or value is None:
+        return
+    if get_origin(kinds[0]) is Literal:
+        check_choice(get_args(kinds[0]), **{name: value})
+    if kinds[0] is int and isinstance(value, float):
+        raise ConfigurationError(f"{name} must be a whole number, got {value}")
 
 
 def full_signature(cls: type) -> inspect.Signature:

@@ -79,3 +79,41 @@ def test_a_divergence_is_read_from_the_traceback_of_another_process() -> None:
     traceback = "Traceback:\n  File x\nddn_lightning.errors.DivergenceError: loss became nan\n"
     assert str(DivergenceError.from_traceback(traceback)) == "loss became nan"
     assert DivergenceError.from_traceback("ValueError: DivergenceError") is None
+
+
+CHOICES = [
+    (ddn_lightning.DataDistillNet, {"lookahead": "exat"}),
+    (ddn_lightning.DataDistillNet, {"memory": "odl"}),
+    (ddn_lightning.LabelSmoothing, {"compose": "adds"}),
+    (ddn_lightning.LabelNoise, {"kind": "symetric"}),
+    (ddn_lightning.CLSER, {"evaluate": "stabel"}),
+    (ddn_lightning.MKD, {"evaluate": "averge"}),
+    (ddn_lightning.ER, {"running_statistics": "al"}),
+    (ddn_lightning.ER, {"gradient_clip_algorithm": "nrom"}),
+    (LowRankMemory, {"init": "reel"}),
+]
+
+
+@pytest.mark.parametrize(("built", "argument"), CHOICES)
+def test_a_misspelt_choice_is_refused_with_the_choices(built: type, argument: dict[str, Any]) -> None:
+    ((name, value),) = argument.items()
+    with pytest.raises(ConfigurationError, match=rf"^{name} must be one of .*, got '{value}'$"):
+        construct(built, **argument)
+
+
+@pytest.mark.parametrize(
+    ("built", "argument"),
+    [
+        (ER, {"buffer_size": 10.5}),
+        (ER, {"replay_steps": 1.5}),
+        (ER, {"replay_batch_size": 3.0}),
+        (TinySequence, {"epochs_per_task": 1.5}),
+        (TinySequence, {"batch_size": 16.5}),
+        (ddn_lightning.DataDistillNet, {"hidden_dim": 20.5}),
+        (ddn_lightning.DataDistillNet, {"update_every": 1.5}),
+    ],
+)
+def test_a_fraction_is_no_number_of_things(built: type, argument: dict[str, Any]) -> None:
+    ((name, value),) = argument.items()
+    with pytest.raises(ConfigurationError, match=rf"^{name} must be a whole number, got {value}$"):
+        construct(built, **argument)

@@ -1,6 +1,7 @@
 """Saves ``last.ckpt`` regularly, and when the run is asked to stop."""
 
 import io
+import itertools
 import signal
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
-from ddn_lightning.notes import note_once
+from ddn_lightning.notes import note, note_once
 from ddn_lightning.runs.files import atomic_write
 from ddn_lightning.runs.run_folder import LAST
 
@@ -25,7 +26,8 @@ class LastCheckpoint(Checkpoint):
 
     The file is replaced atomically, so there is always a valid one. On Ctrl-C, SIGTERM or SIGUSR1 it finishes the
     batch, writes the checkpoint and raises :class:`Interrupted`. Lightning runs a ``Checkpoint`` after all other
-    callbacks; its ``ModelCheckpoint`` cannot save by time in manual optimization.
+    callbacks; its ``ModelCheckpoint`` cannot save by time in manual optimization. A run that starts anew in the folder
+    of another keeps that one's checkpoint as ``last-v1.ckpt``; one with ``fast_dev_run`` saves nothing.
 
     Args:
         folder: Folder of ``last.ckpt``.
@@ -44,6 +46,7 @@ class LastCheckpoint(Checkpoint):
         self._stop = StopSignals()
         self._saved_at = time.monotonic()
         self._done_at_start: tuple[int, int, bool] | None = None  # None once a batch was trained on
+        self._is_new_run = False  # whether an existing checkpoint is another run's
 
     @property
     def path(self) -> Path:
@@ -55,6 +58,11 @@ class LastCheckpoint(Checkpoint):
         if not hasattr(type(pl_module), "sequence"):
             raise ConfigurationError(f"LastCheckpoint needs a method such as ER, got {type(pl_module).__name__}")
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
+        self._is_new_run = True
+
+    def on_load_checkpoint(self, *_: object) -> None:
+        """From a checkpoint, the run goes on."""
+        self._is_new_run = False
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen for signals as early as possible."""
@@ -124,12 +132,16 @@ class LastCheckpoint(Checkpoint):
 
     def _save(self, trainer: Trainer) -> None:
         """Replace the checkpoint. ``trainer.save_checkpoint`` would use the system's temporary folder."""
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]  # which Lightning sets without declaring it
+            return
         checkpoint = dump_checkpoint(trainer)  # on all ranks: parts of it are gathered
         failure = ""
         if trainer.is_global_zero:
             content = io.BytesIO()  # torch's error does not say why it cannot write a file
             torch.save(checkpoint, content)
             try:
+                if self._is_new_run and self.path.exists():
+                    self._keep_aside()
                 with atomic_write(self.path) as partial:
                     partial.write_bytes(content.getbuffer())
             except OSError as error:
@@ -138,7 +150,15 @@ class LastCheckpoint(Checkpoint):
         if failure := trainer.strategy.broadcast(failure):
             raise SavingError(failure)
         self.best_model_path = str(self.path)
+        self._is_new_run = False
         self._saved_at = time.monotonic()
+
+    def _keep_aside(self) -> None:
+        """Rename the checkpoint of an earlier run, as Lightning's ``ModelCheckpoint`` numbers its files."""
+        names = (self.path.with_stem(f"{self.path.stem}-v{number}") for number in itertools.count(1))
+        kept = next(name for name in names if not name.exists())
+        self.path.rename(kept)
+        note(f"this run started anew; the last one's checkpoint is {kept}: go on from it with ckpt_path={str(kept)!r}")
 
 
 class SaveProgress(LastCheckpoint):

@@ -63,8 +63,9 @@ class Observations(TaskCallback):
             tasks = method.stored_samples[method.stored_samples.slots].tasks
             if tasks is not None:  # a user's memory may not keep them
                 self._record_row(task, memory_tasks=tasks.bincount(minlength=method.sequence.num_tasks))
-        slots = _spread(len(labels), MOST_LABELLED)
-        shown = _spread_over_classes(labels[slots], MOST_SHOWN)
+        places = _spread(len(labels), MOST_LABELLED)
+        slots = method.stored_samples.slots[places]  # some slots may be empty
+        shown = _spread_over_classes(labels[places], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
         pictures = {} if is_features(found.images) else {"sample_images": found.images.cpu()}
         self._record(**pictures, sample_labels=found.labels.cpu())
@@ -105,7 +106,7 @@ class Observations(TaskCallback):
 
     def _record_soft_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
         labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)
-        is_class = torch.nn.functional.one_hot(method.memory.labels.cpu()[slots], method.num_classes).float()
+        is_class = torch.nn.functional.one_hot(method.memory[slots].labels.cpu(), method.num_classes).float()
         means = (is_class.T @ labels) / is_class.sum(dim=0)[:, None]  # nan for classes without samples
         self._record_row(task, soft_labels=means, label_entropy=torch.special.entr(labels).sum(dim=1).mean())
         self._record(sample_soft_labels=labels[shown])

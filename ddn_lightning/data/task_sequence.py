@@ -172,6 +172,10 @@ class TaskSequence(DatasetSplits):
         """The current task, or the next one between two tasks."""
         return self.clock.task
 
+    def __str__(self) -> str:
+        """What it splits into how many tasks; Lightning's would load all images."""
+        return f"{type(self).__name__} of {self.name}, {self.num_tasks} tasks of {self.epochs_per_task} epochs"
+
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
         self._features = {}  # they belong to the method of an earlier fit

@@ -172,7 +172,7 @@ class NoExtraPass(DataDistillNet):
         self._features = inputs[0].detach()
 
     def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
-        self._rehearsed = samples, logits.detach(), self._features
+        self._rehearsed = samples, logits.detach(), self._features.to(logits.dtype)
         return super()._soft_loss(samples, logits)
 
     def inner_batch(self, method: Learner) -> Samples | None:

@@ -11,6 +11,7 @@ from ddn_lightning.distributed import local_share, sum_across_ranks
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
+from ddn_lightning.networks.classifier import widened
 from ddn_lightning.networks.cosine_head import CosineHead
 from ddn_lightning.optimization import descend, evaluating
 from ddn_lightning.replay_loss import ReplayLoss
@@ -83,7 +84,7 @@ class LUCIR(ExemplarMethod):
     def current_loss(self, current: Samples) -> ReplayLoss:
         """Cross-entropy and, from the second task on, feature distillation and margin ranking."""
         features = self.backbone(current.images)
-        cosines = self.head.cosines(features, is_frozen=self.is_old_class)
+        cosines = widened(self.head.cosines(features, is_frozen=self.is_old_class))
         logits = self.head.scale * cosines
         loss = cross_entropy(self.masked(logits), current)
         if self.is_distilling:
@@ -101,7 +102,7 @@ class LUCIR(ExemplarMethod):
         old_backbone = self.old_network.get_submodule("backbone")
         with evaluating(old_backbone):
             old_features = old_backbone(current.images)
-        return current.mean(1 - functional.cosine_similarity(features, old_features))
+        return current.mean(1 - functional.cosine_similarity(widened(features), widened(old_features)))
 
     def _ranking(self, cosines: Tensor, current: Samples) -> Tensor:
         """Mean hinge loss over the samples of old classes in the global batch and their nearest new classes."""

@@ -4,7 +4,7 @@ import warnings
 from abc import ABC
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from ddn_lightning.construction import changed_arguments
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import (
     ConfigurationError,
-    check_choice,
     check_fraction,
     check_momentum,
     check_not_negative,
@@ -86,8 +85,6 @@ class OptimizedLearner(CalibratedLearner, ABC):
         check_fraction(lr_decay=lr_decay)
         if gradient_clip_val is not None:
             check_positive(gradient_clip_val=gradient_clip_val)
-        check_choice(get_args(Interval), lr_scheduler_interval=lr_scheduler_interval)
-        check_choice(get_args(ClipAlgorithm), gradient_clip_algorithm=gradient_clip_algorithm)
         check_creates("optimizer", optimizer, "of the parameters, such as AdamW or partial(AdamW, lr=0.001)")
         check_creates("lr_scheduler", lr_scheduler, "of the optimizer, such as partial(StepLR, step_size=10)")
         self.automatic_optimization = False

@@ -13,6 +13,11 @@ from ddn_lightning.memory.memory import Memory
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
 
+SINGLE_DRAW = (
+    "replay_batch_size = {} of buffer_size = {} leaves a device one image of a draw, so small that the backbone's "
+    "BatchNorm gets a single value: choose larger ones, or take larger images"
+)
+
 
 def check_part(name: str, part: object, kind: type) -> None:
     """Refuse a memory or distiller that is none, or that another method has, with which it would share its state.
@@ -60,7 +65,9 @@ def check_start(method: Learner) -> None:
                 task, len(method.stream(method.sequence, task * method.sequence.epochs_per_task))
             )
     if _smallest_share(method) <= 1:
-        _check_single_image(method)
+        _check_single_image(method, single_image(method.sequence.batch_size))
+    if isinstance(memory, Memory) and min(method.replay_batch_size, memory.buffer_size) < 2 * method.trainer.world_size:
+        _check_single_image(method, SINGLE_DRAW.format(method.replay_batch_size, memory.buffer_size))
 
 
 def obstacle_to(method: type[Learner], streams: Streams) -> str | None:
@@ -102,7 +109,7 @@ def _smallest_share(method: Learner) -> int:
     return smallest // trainer.world_size
 
 
-def _check_single_image(method: Learner) -> None:
+def _check_single_image(method: Learner, message: str) -> None:
     shape = method.sequence.image_shape
     backbone = copy.deepcopy(method.backbone)  # the forward pass updates running statistics
     try:
@@ -110,5 +117,5 @@ def _check_single_image(method: Learner) -> None:
             backbone(torch.zeros(1, *shape, device=method.device).to(method.dtype))
     except ValueError as error:
         if TOO_FEW_VALUES in str(error):
-            raise ConfigurationError(single_image(method.sequence.batch_size)) from error
+            raise ConfigurationError(message) from error
         raise

@@ -8,7 +8,7 @@ from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, student_quant
 
 POWER = 0.8  # probability of finding a difference that is there
 MOST_SEEDS = 1000  # beyond it, the number says no more than "too many"
-INTERVALS = 200  # of Simpson's rule: power is exact to 1e-6
+INTERVALS = 200  # of Simpson's rule: power is exact to 1e-5
 
 
 @dataclass(frozen=True)

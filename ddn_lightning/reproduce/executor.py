@@ -21,6 +21,7 @@ from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 PROGRAM = (sys.executable, "-m", "ddn_lightning")
 QUIET = ("--trainer.enable_progress_bar", "false")  # it would fill the log
+PROMPT = "$ ddn "  # begins each attempt in the log
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 120.0  # to finish the current batch and save a checkpoint
 
@@ -125,7 +126,7 @@ class ProcessExecutor:
         if not is_resumed and run.folder.is_dir():
             shutil.rmtree(run.folder)  # of a run that was killed before its first checkpoint
         arguments = run.command(is_resumed)
-        log.write(f"$ ddn {shlex.join(arguments)}\n".encode())
+        log.write(f"{PROMPT}{shlex.join(arguments)}\n".encode())
         log.flush()
         process = subprocess.Popen(  # noqa: S603  # our own program
             [*self.program, *arguments, *QUIET],
@@ -176,7 +177,8 @@ def _outcome(job: _Job) -> Event:
         return Event(job.run, "finished", seconds)
     if (reason := read_divergence(job.run.folder)) is not None:
         return Event(job.run, "diverged", seconds, reason)
-    lines = log_of(job.run).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    log = log_of(job.run).read_text(encoding="utf-8", errors="replace").strip()
+    lines = log.rpartition(f"\n{PROMPT}")[2].splitlines()  # of this attempt
     errors = [line for line in lines if line.startswith("error: ")]  # a tip may follow the error
     return Event(job.run, "failed", seconds, (errors or lines)[-1])
 

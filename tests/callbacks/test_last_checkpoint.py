@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from bit_for_bit import difference
 from every_method import SlowEnding, build
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel
 from tiny import TinySequence
 from torch import distributed
 
-from ddn_lightning import ER, ConfigurationError, LastCheckpoint, ReplayMethod
+from ddn_lightning import ER, ConfigurationError, LastCheckpoint, LowRankMemory, PermutedPixels, ReplayMethod
 from ddn_lightning.callbacks.stop_signals import STOP_SIGNALS, Interrupted
 from ddn_lightning.cli import main
 from ddn_lightning.errors import SavingError
@@ -241,3 +242,45 @@ def test_the_name_of_version_0_1_works_and_notes_its_replacement(
     assert main(["fit", "--config", str(QUICKSTART), "--trainer.max_steps", "2", *options.split()]) == 0
     assert (tmp_path / "old" / "last.ckpt").is_file()
     assert "note: SaveProgress is called LastCheckpoint now" in capsys.readouterr().err
+
+
+def test_a_trial_with_fast_dev_run_leaves_the_checkpoint_alone(fit: Callable[..., ReplayMethod]) -> None:
+    trained(fit)
+    assert saved_step() == 12
+    trained(fit, fast_dev_run=True)
+    assert saved_step() == 12
+
+
+def test_a_run_that_starts_anew_keeps_the_earlier_ones_checkpoints(
+    fit: Callable[..., ReplayMethod], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(fit, max_steps=5)
+    assert "started anew" not in capsys.readouterr().err
+    trained(fit, max_steps=7, ckpt_path=LAST)
+    assert saved_step() == 7
+    assert not list(LAST.parent.glob("last-*"))
+    trained(fit, max_steps=2)
+    assert "started anew; the last one's checkpoint is checkpoints/last-v1.ckpt" in capsys.readouterr().err
+    trained(fit, max_steps=3)
+    steps = [torch.load(LAST.with_stem(f"last-v{n}"), weights_only=True)["global_step"] for n in (1, 2)]
+    assert (steps, saved_step()) == ([7, 2], 3)
+
+
+def test_a_run_begun_without_evaluation_goes_on_with_one_and_again(fit: Callable[..., ReplayMethod]) -> None:
+    trained(fit, max_steps=5, limit_val_batches=0)
+    trained(fit, max_steps=9, ckpt_path=LAST)
+    method = trained(fit, ckpt_path=LAST)
+    measured = (~method.accuracy_matrix.isnan()).any(dim=1).tolist()
+    assert measured == [False, True, True]  # the first task ended without
+
+
+def test_low_rank_images_of_classes_that_come_again_resume(fit: Callable[..., ReplayMethod]) -> None:
+    def train(**arguments: Any) -> ReplayMethod:
+        data = TinySequence(batch_size=6, stream=PermutedPixels())
+        callbacks = [LastCheckpoint(every_n_minutes=0)]
+        make = lambda: build(ER, memory=LowRankMemory(rank=2, matching_steps=2))  # noqa: E731
+        return fit(make, data, enable_checkpointing=True, callbacks=callbacks, **arguments)
+
+    whole = train()
+    train(max_steps=int(whole.trainer.global_step) // 2)
+    assert not difference(train(ckpt_path=LAST).state_dict(), whole.state_dict())

@@ -19,6 +19,7 @@ from ddn_lightning import (
     PermutedPixels,
     RandomLabels,
     ReplayMethod,
+    RingBuffer,
     TaskCallback,
 )
 from ddn_lightning.runs.observed import Observed, load_observed, save_observed
@@ -171,3 +172,25 @@ def test_a_large_memory_is_labelled_in_part_and_evenly(fit: Fit, monkeypatch: py
     assert labelled[-1].equal(method.memory.labels[torch.linspace(0, size - 1, 7, dtype=torch.float64).long()])
     assert observed.sample_labels is not None
     assert sorted(observed.sample_labels.tolist()) == sorted(labelled[-1].tolist())
+
+
+def test_a_memory_with_empty_slots_is_observed_where_it_holds_samples(fit: Fit) -> None:
+    class OnlyFirst(TaskCallback):
+        """Keeps what was observed after the first task, whose classes, 4 and 2, have the last and a middle part."""
+
+        def on_task_end(self, trainer: Trainer, method: ReplayMethod, task: int) -> None:
+            if task == 0:
+                self.held = method.memory[method.memory.slots]
+                (observations,) = [one for one in trainer.callbacks if isinstance(one, Observations)]
+                self.observed = observations.observed
+
+    noted = OnlyFirst()
+    make = lambda: build(ER, DataDistillNet, memory=RingBuffer(), buffer_size=12)  # noqa: E731
+    fit(make, TinySequence(class_order=[4, 2, 0, 1, 3, 5], batch_size=6), callbacks=[Observations(), noted])
+    observed = noted.observed
+    assert noted.held.slots.tolist() != list(range(len(noted.held)))
+    assert set(observed.sample_labels.tolist()) == {2, 4}
+    stored = {image.numpy().tobytes() for image in noted.held.images}
+    assert {image.numpy().tobytes() for image in observed.sample_images} <= stored
+    means = observed.soft_labels[0]
+    assert [row for row in range(6) if not means[row].isnan().any()] == [2, 4]

@@ -112,7 +112,7 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (
         ("state_dict", "accuracy_matrix"),
         torch.full((3, 3), 50.0),
-        "must have a row for each task evaluated in 2 epochs",
+        "must have rows only of the tasks evaluated in 2 epochs",
     ),
     (("state_dict", "_extra_state", "task"), 99, "task must be an integer from 1 to 2, got 99"),
     (("callbacks", "ReservoirSampling", "seen"), 10**30, "memory/seen must be an integer from 0 to 32, got 10000"),

@@ -173,3 +173,11 @@ def test_another_lightning_module_can_learn_the_sequence_too(make_trainer: Calla
     module = Plain()
     make_trainer().fit(module, TinySequence(batch_size=12))
     assert module.labels == set(range(6))
+
+
+def test_it_can_be_printed_without_loading_an_image() -> None:
+    class Unloaded(TinySequence):
+        def load(self, train: bool) -> tuple[Tensor, Tensor]:
+            raise AssertionError
+
+    assert str(Unloaded(epochs_per_task=2)) == "Unloaded of tiny, 3 tasks of 2 epochs"

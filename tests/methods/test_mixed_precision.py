@@ -9,8 +9,9 @@ from every_method import METHODS, build
 from tiny import Fit, random_samples, small_net
 from torch import Tensor
 
-from ddn_lightning import CLSER, ER, MKD, DataDistillNet, ImageTransform, Samples
+from ddn_lightning import CLSER, ER, LUCIR, MKD, DataDistillNet, ImageTransform, Samples
 from ddn_lightning.distill.label_distiller import soft_cross_entropy
+from ddn_lightning.distill.other_readings import NoExtraPass
 from ddn_lightning.methods.lode import decoupled_losses
 from ddn_lightning.methods.mkd import distillation_losses
 from ddn_lightning.methods.pcr import proxy_losses
@@ -57,6 +58,18 @@ def test_a_loss_and_its_gradient_are_the_same_with_and_without(loss: Callable[[T
         in_mixed, (gradient_in_mixed,) = gradient_of_sum([lambda: loss(logits).sum()], [logits])
     assert torch.equal(in_mixed, value)
     assert torch.equal(gradient_in_mixed, gradient)
+
+
+def test_the_cosines_of_lucir_are_rounded_by_the_network_only() -> None:
+    method = LUCIR(small_net(), num_classes=6, transform=TRANSFORM)
+    method.is_seen_class[:] = True
+    with mixed():
+        loss = method.current_loss(method.augment(random_samples(5)))
+    assert (loss.current_logits.dtype, loss.other.dtype) == (torch.float32, torch.float32)
+
+
+def test_labels_without_an_extra_pass_train(fit: Fit) -> None:
+    assert fit(lambda: build(ER, NoExtraPass), precision="bf16-mixed").tasks_finished == 3
 
 
 @pytest.mark.parametrize("method_class", [MKD, CLSER])

@@ -35,6 +35,16 @@ def test_a_memory_without_room_is_refused_before_training(make_trainer: MakeTrai
             make_trainer().fit(method, TinySequence())
 
 
+@pytest.mark.parametrize("sizes", [{"replay_batch_size": 1}, {"buffer_size": 1}])
+def test_draws_of_a_single_image_are_refused_if_batch_norm_cannot_take_them(
+    make_trainer: MakeTrainer, sizes: dict[str, int]
+) -> None:
+    given = {"buffer_size": 10, "replay_batch_size": 5, **sizes}
+    with pytest.raises(ConfigurationError, match="leaves a device one image of a draw"):
+        make_trainer().fit(ER(NormalisedNet(), num_classes=6, **given), TinySequence(batch_size=6))
+    make_trainer().fit(ER(small_net(), num_classes=6, **given), TinySequence(batch_size=6))
+
+
 def test_exemplars_are_not_allocated_ahead(make_trainer: MakeTrainer) -> None:
     method = ICaRL(small_net(), num_classes=6, buffer_size=10**12)
     make_trainer(max_steps=1).fit(method, TinySequence(batch_size=6))

@@ -1,8 +1,8 @@
 """A fake ``ddn fit`` that takes milliseconds and writes the files of a run.
 
 Files in the parent of the run folders control it; each holds a substring of run names: ``poison`` of runs that fail,
-``diverging`` of runs that diverge, ``slow`` of runs that wait for SIGTERM and then save. Each start is appended to
-``<name>.starts``.
+``crashing`` of runs that end in a traceback, ``diverging`` of runs that diverge, ``slow`` of runs that wait for
+SIGTERM and then save. Each start is appended to ``<name>.starts``.
 """
 
 import json
@@ -22,6 +22,8 @@ def main(arguments: list[str]) -> None:
     if is_among(name, Path(runs, "poison")):
         print("error: poisoned\ntip: none")
         sys.exit(2)
+    if is_among(name, Path(runs, "crashing")):
+        raise RuntimeError("crashed")
     folder.mkdir(exist_ok=is_resumed)
     if is_among(name, Path(runs, "slow")) and not is_resumed:
         wait_to_save(folder)

@@ -108,7 +108,11 @@ def test_a_failing_run_leaves_its_log_and_does_not_stop_the_others() -> None:
     log = log_of(runs[1]).read_text()
     assert "$ ddn fit --seed_everything 2 --runs runs --name run-2" in log
     assert "error: poisoned" in log
-    (RUNS / "poison").unlink()  # after the fix, only the failed run is executed
+    (RUNS / "poison").unlink()
+    (RUNS / "crashing").write_text("run-2")  # an earlier attempt's error is not this one's
+    (failed,) = [event for event in execute(runs) if event.state == "failed"]
+    assert failed.message == "RuntimeError: crashed"
+    (RUNS / "crashing").unlink()  # after the fix, only the failed run is executed
     again = execute(runs)
     assert [states(again, run) for run in runs] == [["found"], ["started", "finished"], ["found"]]
 
