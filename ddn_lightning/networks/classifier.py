@@ -19,5 +19,5 @@ class Classifier(nn.Sequential):
 
 def widened(outputs: Tensor) -> Tensor:
     """A module's outputs, under autocast in float32: it leaves log-softmax and others in half precision on a CPU."""
-    is_mixed = torch.is_autocast_enabled(outputs.device.type)
-    return outputs.to(torch.promote_types(outputs.dtype, torch.float32)) if is_mixed else outputs
+    is_half = outputs.dtype in (torch.bfloat16, torch.float16)
+    return outputs.float() if is_half and torch.is_autocast_enabled(outputs.device.type) else outputs
