@@ -1,6 +1,7 @@
 """The gain of DDN over ER, taken apart on the same seeds."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import documents
@@ -108,15 +109,17 @@ def test_the_differences_in_the_text_are_in_the_tables() -> None:
 
 
 def between_arms() -> list[Estimate | None]:
-    """Differences of DDN to evenly spread labels, and of its cheaper look-ahead to the exact one."""
+    """Differences of DDN to evenly spread labels, of its cheaper look-ahead to the exact one, of two steps to DDN."""
     groups = reported(measured_runs())
-    exact, step, spread = (
+    exact, step, spread, two = (
         Group(*BED, "er", *arm)
         for arm in (
             ("ddn", ""),
             ("ddn", "lookahead=step"),
             ("label_smoothing", "epsilon=0.5 over old classes, old memory, additive"),
+            ("none", "replay_steps=2"),
         )
     )
-    pairs = ((exact, spread), (step, exact))
+    at_real_size = [replace(group, data="cifar10", network="ResNet18 width 20") for group in (two, step)]
+    pairs = ((exact, spread), (step, exact), (two, step), at_real_size)
     return [difference(groups, *pair, m, (kind, kind)) for pair in pairs for m in MEASURES for kind in STATISTICS]
