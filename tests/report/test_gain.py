@@ -109,17 +109,19 @@ def test_the_differences_in_the_text_are_in_the_tables() -> None:
 
 
 def between_arms() -> list[Estimate | None]:
-    """Differences of DDN to evenly spread labels, of its cheaper look-ahead to the exact one, of two steps to DDN."""
+    """Differences of DDN to evenly spread labels, of its other forms to the exact one, of two steps to it."""
     groups = reported(measured_runs())
-    exact, step, spread, two = (
+    exact, step, spread, two, moved = (
         Group(*BED, "er", *arm)
         for arm in (
             ("ddn", ""),
             ("ddn", "lookahead=step"),
             ("label_smoothing", "epsilon=0.5 over old classes, old memory, additive"),
             ("none", "replay_steps=2"),
+            ("ddn", "statistics moved by the look-ahead"),
         )
     )
-    at_real_size = [replace(group, data="cifar10", network="ResNet18 width 20") for group in (two, step)]
-    pairs = ((exact, spread), (step, exact), (two, step), at_real_size)
+    real = {"data": "cifar10", "network": "ResNet18 width 20"}
+    pairs = [(exact, spread), (moved, exact), (step, exact), (two, step)]
+    pairs += [(replace(one, **real), replace(other, **real)) for one, other in pairs[2:]]
     return [difference(groups, *pair, m, (kind, kind)) for pair in pairs for m in MEASURES for kind in STATISTICS]
