@@ -98,7 +98,7 @@ def check_costs(report: Report) -> None:
         assert 0 < measured["ms"] <= measured["median_ms"]
         assert measured["er_steps"] == pytest.approx(measured["ms"] / er["ms"])
         assert measured["saved_mib"] > 0
-    assert ddn["ms"] > er["ms"]  # by far: these are times of a single round
+    assert ddn["ms"] > er["ms"] + 0.5 * report["updates"]["exact"]["ms"]
     for name, parts in report["parts"].items():
         assert list(parts) == list(PARTS)
         assert (parts["meta-update"] > 0) == (name == "ER + DDN")
