@@ -9,7 +9,8 @@ from mkdocs.structure.pages import Page
 from ddn_lightning import methods
 from ddn_lightning.names import METHODS
 from ddn_lightning.report.measured import measured_runs, measured_table
-from ddn_lightning.report.method_table import COST_COMMAND, measured, published, step_cost
+from ddn_lightning.report.method_table import measured, published, step_cost
+from ddn_lightning.report.recorded_cost import COMMAND
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -34,7 +35,7 @@ def _facts(class_name: str) -> str:
         "file": f"`-c configs/method/{facts.key}.yaml`",
         "stores besides images and labels": facts.stores,
         "cost per step beyond ER's": facts.cost,
-        f"a step in ER steps (`{COST_COMMAND}`)": step_cost(class_name),
+        f"a step in ER steps (`{COMMAND}`)": step_cost(class_name),
         "takes a distiller": "yes" if method.takes_distiller() else "no",
         "tasks may share classes": f"no: {why}" if (why := method.needs_disjoint_classes) else "yes",
     }

@@ -109,7 +109,7 @@ def _parser() -> CommandParser:
     }
     for name, (kind, text) in several.items():
         parser.add_argument(f"--{name}", type=kind, nargs="+", help=text)
-    text = "Rows of configs/tuned.csv: paper or tuned; or a tuned.csv that ddn tune has written."
+    text = "Rows of configs/tuned.csv: paper, tuned or default; or a tuned.csv that ddn tune has written."
     parser.add_argument("--preset", type=str, default="paper", help=text)
     add_run_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="Only print the runs' commands, and their cost.")

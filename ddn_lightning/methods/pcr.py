@@ -19,7 +19,8 @@ class PCR(ReplayMethod):
 
     ER in which a sample competes only with the classes in the batch, incoming and replayed, so that new classes do not
     suppress those that are not replayed in this step. Logits are cosines between the feature and the weights of the
-    classes, their *proxies*, divided by a temperature, both in training and for predictions.
+    classes, their *proxies*, divided by a temperature, both in training and for predictions, which are limited to the
+    classes seen: nothing keeps a sample away from the proxy of a class that has not come yet.
 
     Needs neither task boundaries nor further storage; a step costs as much as ER's. Readings: each sample has one
     augmented view, as in the other methods here, where the authors' code adds the sample as it is; and the first step,
@@ -27,7 +28,7 @@ class PCR(ReplayMethod):
 
     Args:
         temperature: Divides the cosines. Published: 0.09 for all datasets.
-        **kwargs: Arguments of :class:`ReplayMethod`.
+        **kwargs: Arguments of :class:`ReplayMethod`. ``mask_unseen`` is always on.
     """
 
     facts = Facts("pcr", "PCR", "[Lin et al. 2023](https://arxiv.org/abs/2304.04408)")
@@ -36,6 +37,7 @@ class PCR(ReplayMethod):
         check_positive(temperature=temperature)
         self.temperature = temperature
         super().__init__(*args, **kwargs)
+        self.mask_unseen = True
 
     def build_head(self, feature_dim: int) -> nn.Module:
         """Cosines with the proxies, divided by the temperature."""

@@ -15,6 +15,7 @@ from ddn_lightning.report.tables import as_ranges
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them
 COLUMNS = ("method", "seeds", "ACC ↑", "FM ↓", "paper", "ACC to alone", "FM to alone", "ACC to hard", "CPU min")
 Measure = Literal["acc", "fm"]
+Matrix = tuple[tuple[float, ...], ...]  # after each task, the accuracy of each seen task
 MEASURES: tuple[Measure, ...] = ("acc", "fm")
 HARD_CONTROL = "old_memory_weight=1"  # the same rehearsal as a distiller's, with hard labels
 
@@ -61,6 +62,9 @@ class MeasuredRun:
         calibrated_fm: Forgetting with calibrated BatchNorm statistics, likewise.
         cpu_minutes: What it took, or ``None`` where that was not recorded.
         command: What repeats it.
+        matrix: The accuracy matrix with running statistics; empty where it was not recorded.
+        calibrated_matrix: The accuracy matrix with calibrated statistics, likewise.
+        version: Version of this package, or empty where it was not recorded.
     """
 
     group: Group
@@ -72,6 +76,9 @@ class MeasuredRun:
     calibrated_fm: float | None
     cpu_minutes: float | None
     command: str
+    matrix: Matrix = ()
+    calibrated_matrix: Matrix = ()
+    version: str = ""
 
     def value(self, measure: Measure, statistics: Statistics) -> float | None:
         """ACC or FM with these BatchNorm statistics, or ``None`` where that was not measured."""
@@ -103,6 +110,9 @@ def measured_runs(text: str | None = None) -> list[MeasuredRun]:
             calibrated_fm=_number(row["calibrated_fm"]),
             cpu_minutes=_number(row["cpu_minutes"]),
             command=row["command"],
+            matrix=_matrix(row.get("matrix")),
+            calibrated_matrix=_matrix(row.get("calibrated_matrix")),
+            version=row.get("version") or "",
         )
         for row in csv.DictReader(text.splitlines())
     ]
@@ -207,6 +217,15 @@ def _mean(runs: Sequence[MeasuredRun], measure: Measure, kind: Statistics) -> st
 
 def _number(text: str) -> float | None:
     return float(text) if text else None
+
+
+def _matrix(text: str | None) -> Matrix:
+    """A row for each task.
+
+    >>> _matrix("98.6; 97.2 95.8")
+    ((98.6,), (97.2, 95.8))
+    """
+    return tuple(tuple(map(float, row.split())) for row in text.split(";")) if text else ()
 
 
 def _title(group: Group) -> str:

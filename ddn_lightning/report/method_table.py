@@ -1,7 +1,6 @@
 """The README's table of methods: what each stores and costs, and its accuracy beside a published one."""
 
 import csv
-import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -10,6 +9,7 @@ from ddn_lightning import methods
 from ddn_lightning.names import METHODS
 from ddn_lightning.report.measured import Group, measured_runs, reported
 from ddn_lightning.report.paper import Cell, paper_targets
+from ddn_lightning.report.recorded_cost import recorded_steps
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table
 
@@ -18,12 +18,11 @@ NETWORKS = {"ResNet18 width 20": "", "ResNet18 width 20 in bf16-mixed": ", bf16"
 DDN_PAPER = "[DDN paper](https://arxiv.org/abs/2505.20135)"
 PAPER_NETWORK = "ResNet-18 of width 64"
 NOT_RUN = "not run yet"
-COST_COMMAND = "ddn bench --method all --rounds 3"
 NOTE = f"""\
-*ER steps*: processor time of a step to that of ER's (`{COST_COMMAND}`), without work at a task's end
-(-: not measured yet). *ACC*: online on Split CIFAR-10, M = {BUFFER_SIZE} unless stated, published / ours, mean ± std
-(n). Ours has a ResNet-18 of width 20 and batches of 32 + 32, in float32 or, where it says so, bf16-mixed; the published
-numbers have other networks, batches and augmentation, as each method's page says: a landmark, not a target.
+*ER steps*: processor time of a step to that of ER's, without work at a task's end ([Speed](docs/science/speed.md)).
+*ACC*: online on Split CIFAR-10, M = {BUFFER_SIZE} unless stated, published / ours, mean ± std (n). Ours has a
+ResNet-18 of width 20 and batches of 32 + 32, in float32 or, where it says so, bf16-mixed; the published numbers have
+other networks, batches and augmentation, as each method's page says: a landmark, not a target.
 """
 
 
@@ -58,7 +57,8 @@ def published(method: str) -> Published | None:
     target = paper_targets().get(Cell(SETTING, DATA, BUFFER_SIZE, method))
     if target is not None and target.acc is not None:
         return Published(f"{target.acc:.2f}", BUFFER_SIZE, PAPER_NETWORK, DDN_PAPER, "its Table 1")
-    for row in csv.DictReader(_text("published.csv").splitlines()):
+    text = (files("ddn_lightning.report") / "published.csv").read_text(encoding="utf-8")
+    for row in csv.DictReader(text.splitlines()):
         if row["method"] == method:
             buffer_size, texts = int(row["buffer_size"]), ("network", "source", "note", "our_options")
             return Published(row["acc"], buffer_size, *(row[name] for name in texts))
@@ -77,9 +77,9 @@ def measured(method: str) -> str:
 
 
 def step_cost(class_name: str) -> str:
-    """A method's step in steps of ER, as recorded from :data:`COST_COMMAND`."""
-    found = json.loads(_text("speed_all.json"))["steps"].get(class_name)
-    return NOTHING if found is None else f"{found['er_steps']:.2f}"
+    """A method's step in steps of ER, where it was measured."""
+    found = recorded_steps().get(class_name)
+    return NOTHING if found is None else f"{found:.2f}"
 
 
 def method_table() -> str:
@@ -92,7 +92,3 @@ def method_table() -> str:
         beside = f"{published(facts.key) or NOTHING} / {measured(facts.key)}"
         rows.append([title, facts.stores, facts.cost, step_cost(name), takes, beside])
     return markdown_table([*header, "ACC beside its paper"], rows) + "\n" + NOTE
-
-
-def _text(name: str) -> str:
-    return (files("ddn_lightning.report") / name).read_text(encoding="utf-8")

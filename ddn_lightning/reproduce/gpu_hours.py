@@ -1,9 +1,7 @@
 """What the paper's runs would cost on a GPU: counted operations over an assumed rate, not a measurement."""
 
-import json
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,6 +10,7 @@ from ddn_lightning.names import METHODS
 from ddn_lightning.networks.resnet18 import ResNet18
 from ddn_lightning.report.paper import Cell, paper_targets
 from ddn_lightning.report.paper_setting import PAPER_DATA, SETTINGS, WIDTH
+from ddn_lightning.report.recorded_cost import recorded_steps
 from ddn_lightning.report.tables import markdown_table
 from ddn_lightning.reproduce.plan import ABLATIONS, HOSTS, PAPER_RUNS
 
@@ -55,11 +54,11 @@ def er_steps(cell: Cell) -> float:
     """The cost of a step in steps of ER, as ``ddn bench`` has measured it on a CPU; 1 for what it has not measured.
 
     >>> er_steps(Cell("online", "cifar10", 200, "er")), round(er_steps(Cell("online", "cifar10", 200, "er", "ddn")), 2)
-    (1.0, 3.56)
+    (1.0, 3.62)
     """
     class_names = [name for name, facts in METHODS.items() if facts.key == cell.method]
     name = f"{class_names[0]} + DDN" if cell.plugin in BILEVEL else class_names[0]
-    return _measured_steps().get(name, 1.0)
+    return recorded_steps().get(name, 1.0)
 
 
 @cache
@@ -81,12 +80,6 @@ def cost_table() -> str:
     rows.append(_cost_row(("all", "", ""), list(paper_targets())))
     header = ["setting", "data", "methods", "cells", "runs", "steps of a run", "ER steps of a step", "GPU hours"]
     return markdown_table(header, rows, numbers_from=3)
-
-
-@cache
-def _measured_steps() -> dict[str, float]:
-    text = (files("ddn_lightning.report") / "speed.json").read_text(encoding="utf-8")
-    return {name: step["er_steps"] for name, step in json.loads(text)["steps"].items()}
 
 
 def _kind(cell: Cell) -> str:

@@ -55,6 +55,16 @@ def test_without_memory_the_incoming_batch_is_contrasted_with_itself(fit: Fit) -
     assert len(steps) == 1
 
 
+def test_the_proxy_of_a_class_that_has_not_come_yet_is_never_predicted() -> None:
+    method = PCR(small_net(), num_classes=6).eval()
+    images = augmented([0]).images
+    with torch.no_grad():
+        method.head.weight[5] = method.backbone(images)[0]  # nearest to the image: nothing has moved it away
+        method.is_seen_class[:4] = True
+        assert method(images).argmax() == 5
+        assert method.class_scores(images).argmax() == method(images)[0, :4].argmax()
+
+
 def test_a_temperature_of_zero_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="temperature must be positive, got 0"):
         PCR(small_net(), num_classes=6, temperature=0)

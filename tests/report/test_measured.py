@@ -65,6 +65,23 @@ def test_each_measured_run_is_there_once_and_adds_up() -> None:
         assert abs(sum(run.per_task) / len(run.per_task) - run.acc) < 0.02, run
 
 
+def test_accuracy_and_forgetting_are_those_of_the_recorded_matrices() -> None:
+    recorded = [run for run in measured_runs() if run.matrix]
+    assert recorded
+    for run in recorded:
+        assert run.version
+        assert run.matrix[-1] == run.per_task
+        for matrix, acc, fm in (
+            (run.matrix, run.acc, run.fm),
+            (run.calibrated_matrix, run.calibrated_acc, run.calibrated_fm),
+        ):
+            assert [len(row) for row in matrix] == list(range(1, len(matrix) + 1))
+            *before, last = matrix
+            drops = [max(row[task] for row in matrix[task:]) - last[task] for task in range(len(before))]
+            assert sum(last) / len(last) == pytest.approx(acc, abs=0.02), run
+            assert sum(drops) / len(drops) == pytest.approx(fm, abs=0.02), run
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_each_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

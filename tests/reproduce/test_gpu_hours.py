@@ -53,10 +53,11 @@ def test_steps_are_those_of_whole_batches_online_and_of_all_offline() -> None:
     assert steps_of(Cell("offline", "cifar100", 2000, "er")) == 10 * 157 * 50
 
 
-def test_learned_labels_cost_what_ddn_does_and_others_an_er_step() -> None:
+def test_learned_labels_cost_what_ddn_does_and_methods_what_was_measured() -> None:
     costs = {plugin: er_steps(Cell("online", "cifar10", 200, "er", plugin)) for plugin in ("none", "l2y", "ddn")}
     assert costs["l2y"] == costs["ddn"] > 3
-    assert costs["none"] == er_steps(Cell("online", "cifar10", 200, "icarl")) == 1
+    assert costs["none"] == 1
+    assert er_steps(Cell("online", "cifar10", 200, "icarl")) == SPEED["steps"]["ICaRL"]["er_steps"] < 0.8
 
 
 def test_the_manual_says_what_was_not_reached_and_its_cost() -> None:

@@ -128,6 +128,14 @@ def test_the_collection_can_be_run_on_small_cifar10(capsys: pytest.CaptureFixtur
     assert settings["forgetting"]["statistics"] == "both"
 
 
+def test_by_default_settings_a_run_has_no_option_of_its_method(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["reproduce", "collection", "--datasets", "image_folder", "--methods", "gdumb", "--seeds", "11"]
+    for preset in ("default", "paper"):
+        assert main([*arguments, "--preset", preset, "--configs", str(CONFIGS), "--dry-run"]) == 0
+        options = {word for word in shlex.split(capsys.readouterr().out) if word.startswith("--model.")}
+        assert (options == {"--model.buffer_size"}) == (preset == "default")
+
+
 def every_run() -> list[Run]:
     plans = [
         plan(table(name), [1], ROWS, Options(CONFIGS, Path("runs"), preset, files=DEFAULTS.get(name, Defaults()).files))
@@ -181,7 +189,9 @@ def test_every_row_of_the_presets_is_used() -> None:
         Cell("offline", *cell) for cell in itertools.product(datasets, [2000], keys, ["none", "cba"])
     ]  # some are in no table
     for row in ROWS:
-        used = [cell for cell in (*ALL_CELLS, *own) for preset in ("paper", "tuned") if row.matches(preset, cell)]
+        used = [
+            cell for cell in (*ALL_CELLS, *own) for preset in ("default", "paper", "tuned") if row.matches(preset, cell)
+        ]
         assert used, row
         assert row.source, row
 
@@ -345,7 +355,7 @@ def test_the_command_of_a_stopped_run_resumes_it(capsys: pytest.CaptureFixture[s
         (("table1", "--buffers", "7"), "buffers must be among 200, 500, 2000, 5000, got 7"),
         (("table1", "--datasets", "cifar10", "--buffers", "5000"), "must leave at least one cell"),
         (("table1", "--seeds", "1", "1"), "seeds must differ from each other, got 1 more than once"),
-        (("table1", "--preset", "best"), "preset must be among paper, tuned, got best"),
+        (("table1", "--preset", "best"), "preset must be among default, paper, tuned, got best"),
         (("table1", "--configs", "nowhere"), "configs must be a folder with a tuned.csv"),
         (("table1", "--no_such"), "no_such"),
         (("digits", "--jobs", "0"), "jobs must be positive, got 0"),

@@ -64,11 +64,15 @@ def _draw(
             start = points[alone]
             axes.plot([start[1], paper], [start[0].mean, ours.mean], color=GRID, linewidth=1, zorder=1)
         axes.errorbar(paper, ours.mean, yerr=ours.std, capsize=3, elinewidth=1, **styles[cell.title], **fill)
-        if cell.group.test_bed != cells[0].group.test_bed:
-            name = f"{cell.group.data}, {cell.group.buffer_size}"
-            axes.annotate(name, (paper, ours.mean), xytext=(7, -4), textcoords="offset points", fontsize=9)
+        if (bed := _bed(cell)) != _bed(cells[0]):
+            axes.annotate(bed, (paper, ours.mean), xytext=(7, -4), textcoords="offset points", fontsize=9)
     axes.set(xlim=ends, xlabel=f"{measure.upper()} of the paper (%)", ylabel=f"ours (%), {images}")
     axes.set_title(f"{measure.upper()}: {agreement(cells, measure) or 'nothing to compare'}")
+
+
+def _bed(cell: CellBeside) -> str:
+    """Data and memory, as named beside a point."""
+    return f"{cell.target.cell.data}, {cell.target.cell.buffer_size}"
 
 
 def _is_alone(other: CellBeside, cell: CellBeside) -> bool:

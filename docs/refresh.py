@@ -1,0 +1,67 @@
+"""Writes the generated parts of the front page and the manual, and its figures, from the records of the package.
+
+A part stands between ``<!-- name -->`` and ``<!-- /name -->``. Run ``python docs/refresh.py`` after a change of
+``measured.csv``, ``published.csv``, ``speed.json`` or a method's ``facts``.
+"""
+
+import re
+from pathlib import Path
+
+from ddn_lightning.report import collection_table
+from ddn_lightning.report.beside_paper import agreement_table, cells_beside_paper, per_task_table
+from ddn_lightning.report.figures.beside_paper import beside_paper_figure
+from ddn_lightning.report.figures.gain import gain_figure
+from ddn_lightning.report.figures.style import save_as
+from ddn_lightning.report.gain import gain_arms, gain_table
+from ddn_lightning.report.labels import label_table
+from ddn_lightning.report.measured import measured_runs, measured_table
+from ddn_lightning.report.method_table import method_table
+from ddn_lightning.reproduce.gpu_hours import cost_table
+from ddn_lightning.reproduce.plan import COLLECTION, table
+
+ROOT = Path(__file__).parents[1]
+SMALL = ("cifar10@16", "ResNet18 width 16", "online", 200)  # the test bed of the study
+
+
+def parts() -> dict[str, str]:
+    """The generated parts by name."""
+    runs = measured_runs()
+    cells = cells_beside_paper(runs)
+    return {
+        "methods": method_table(),
+        "measured": measured_table(runs),
+        "agreement": agreement_table(cells),
+        "by task": per_task_table(cells),
+        "gain": gain_table(gain_arms(runs, SMALL)),
+        "labels": label_table(runs, SMALL),
+        "not reached": cost_table(),
+        "collection, 16 x 16": _collection(),
+    }
+
+
+def filled(text: str, generated: dict[str, str]) -> str:
+    """A text with its generated parts."""
+    for name, part in generated.items():
+        mark = re.escape(name)
+        pattern = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", re.DOTALL)
+        text = pattern.sub(lambda _, part=part: f"{part.strip()}\n", text)
+    return text
+
+
+def _collection() -> str:
+    """All methods on the study's images, with their own settings."""
+    cells = [target.cell for target in table(COLLECTION) if target.cell.data == "image_folder"]
+    results = collection_table.results_of(cells, measured_runs(), *SMALL[:2])
+    return collection_table.as_markdown(collection_table.collect(list(results), results))
+
+
+if __name__ == "__main__":
+    generated = parts()
+    for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        text = path.read_text(encoding="utf-8")
+        if (new := filled(text, generated)) != text:
+            path.write_text(new, encoding="utf-8")
+            print(path.relative_to(ROOT))
+    runs = measured_runs()
+    save_as(beside_paper_figure(cells_beside_paper(runs)), ROOT / "docs/pictures/beside_paper.svg")
+    save_as(gain_figure(gain_arms(runs, SMALL)), ROOT / "docs/pictures/gain.svg")
