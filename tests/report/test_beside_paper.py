@@ -1,5 +1,6 @@
 """Our numbers beside the paper's: which runs repeat which cell, and that the manual shows what comes of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import documents
@@ -15,8 +16,9 @@ from ddn_lightning.report.beside_paper import (
     per_task_table,
 )
 from ddn_lightning.report.figures.beside_paper import beside_paper_figure
-from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs
+from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs, reported
 from ddn_lightning.report.paper import paper_table, paper_targets
+from ddn_lightning.report.statistic import estimate
 
 ROOT = Path(__file__).parents[2]
 BED = ("cifar10", "ResNet18 width 20", "online", 200)
@@ -145,6 +147,17 @@ def test_what_the_manual_says_of_agreement_is_so() -> None:
     for host in ("ER", "CLS-ER", "DER++", "ER-ACE"):
         assert small[f"{host} + DDN", "cifar10", 200].acc.mean > small[host, "cifar10", 200].acc.mean
     assert abs(small["ER-ACE + DDN", "cifar10", 200].fm.mean - small["ER-ACE", "cifar10", 200].fm.mean) < 1
+
+
+def test_what_the_manual_says_of_the_seed_of_the_other_hosts_is_so() -> None:
+    groups = reported(measured_runs())
+    in_float32 = Group("cifar10", "ResNet18 width 20", "online", 200, "er", "none", "")
+    in_bfloat16 = replace(in_float32, network="ResNet18 width 20 in bf16-mixed")
+    (half,), (full,) = ([run for run in groups[group] if run.seed == 20] for group in (in_bfloat16, in_float32))
+    mean = estimate(run.acc for run in groups[in_float32]).mean
+    assert f"ER has {half.acc:.2f} on it in bf16-mixed and {full.acc:.2f} in float32" in documents.TEXT
+    assert f"mean over six is {mean:.2f}" in documents.TEXT
+    assert half.cpu_minutes / full.cpu_minutes == pytest.approx(0.6, abs=0.05)
 
 
 def test_what_the_manual_says_of_the_papers_oddities_is_so() -> None:
