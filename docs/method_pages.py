@@ -1,4 +1,4 @@
-"""Adds to the pages of methods what the package knows: facts, settings and results, and the table that links them."""
+"""Adds to the pages of methods what the package knows: facts, settings and results."""
 
 import csv
 from pathlib import Path
@@ -18,10 +18,8 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Called by MkDocs for each page."""
     folder, _, name = page.file.src_uri.rpartition("/")
-    if folder != "methods":
+    if folder != "methods" or name == "index.md":
         return markdown
-    if name == "index.md":
-        return markdown.replace("<!-- methods -->", _table())
     key = name.removesuffix(".md")
     (class_name,) = [class_name for class_name, facts in METHODS.items() if facts.key == key]
     return "\n\n".join([markdown, _facts(class_name), _settings(key), _results(key)])
@@ -62,12 +60,3 @@ def _settings(key: str) -> str:
 def _results(key: str) -> str:
     table = measured_table([run for run in measured_runs() if run.group.method == key])
     return f"## Results\n\nOur own runs, from `ddn_lightning/report/measured.csv`.\n\n{table}" if table else ""
-
-
-def _table() -> str:
-    header = "| method | what it stores besides images and labels | cost per step beyond ER's | in ER steps |"
-    rows = (
-        f"| [{facts.title}]({facts.key}.md) {facts.reference} | {facts.stores} | {facts.cost} | {step_cost(name)} |"
-        for name, facts in METHODS.items()
-    )
-    return "\n".join([header, "|---|---|---|--:|", *rows])

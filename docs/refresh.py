@@ -15,7 +15,7 @@ from ddn_lightning.report.figures.style import save_as
 from ddn_lightning.report.gain import gain_arms, gain_table
 from ddn_lightning.report.labels import label_table
 from ddn_lightning.report.measured import measured_runs, measured_table
-from ddn_lightning.report.method_table import method_table
+from ddn_lightning.report.method_table import method_list, method_table
 from ddn_lightning.reproduce.gpu_hours import cost_table
 from ddn_lightning.reproduce.plan import COLLECTION, table
 
@@ -29,6 +29,7 @@ def parts() -> dict[str, str]:
     cells = cells_beside_paper(runs)
     return {
         "methods": method_table(),
+        "list of methods": method_list(),
         "measured": measured_table(runs),
         "agreement": agreement_table(cells),
         "by task": per_task_table(cells),

@@ -1,4 +1,4 @@
-"""The README's table of methods: what each stores and costs, and its accuracy beside a published one."""
+"""The tables of methods: what each stores and costs and, in the README, its accuracy beside a published one."""
 
 import csv
 from dataclasses import dataclass
@@ -82,8 +82,18 @@ def step_cost(class_name: str) -> str:
     return NOTHING if found is None else f"{found:.2f}"
 
 
+def method_list() -> str:
+    """What each method stores and costs, with a link to its page beside this one, as Markdown."""
+    header = ["method", "stores besides images and labels", "a step beyond ER's", "ER steps"]
+    rows = [
+        [f"[{facts.title}]({facts.key}.md) {facts.reference}", facts.stores, facts.cost, step_cost(name)]
+        for name, facts in METHODS.items()
+    ]
+    return markdown_table(header, rows)
+
+
 def method_table() -> str:
-    """The table as Markdown, with a note on its columns."""
+    """The README's table as Markdown, with a note on its columns."""
     header = ["method", "stores besides images and labels", "a step beyond ER's", "ER steps", "distiller"]
     rows = []
     for name, facts in METHODS.items():
