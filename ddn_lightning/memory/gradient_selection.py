@@ -11,7 +11,7 @@ from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
-FIRST_SCORE = 0.1  # of samples that find the memory empty, as in the authors' code
+FIRST_SCORE = 1.1  # of samples that find the memory empty: that of a cosine of 0.1, as in the authors' code
 
 
 class GradientSelection(SlotBuffer):

@@ -28,7 +28,8 @@ class GDumb(ReplayMethod):
     Unlike Experience Replay it never trains on the stream, which only fills a memory with equally many samples of each
     class. At each task's end the network starts again from its initial weights and is trained on the memory alone, as
     it would be before any evaluation; within a task it is the network of the previous one. Its accuracy is what the
-    memory is worth without continual learning. The paper's CutMix is left out.
+    memory is worth without continual learning. The paper's CutMix is left out, and the last epoch counts, where the
+    authors' code reports the best one on the test images.
 
     Within a class, the memory is a uniform sample; the original keeps the first ones and removes at random. Needs no
     task boundaries but those before an evaluation, and stores the initial network.

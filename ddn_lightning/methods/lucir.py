@@ -28,7 +28,9 @@ class LUCIR(ExemplarMethod):
     old classes are frozen; those of new classes start as the mean direction of their features, in one pass over the
     task's data. At a task's end exemplars are chosen by herding, and the head is fine-tuned on them with the backbone
     in evaluation mode. Unlike Experience Replay it trains on exemplars as data; needs task boundaries and tasks
-    without common classes, and stores the previous network.
+    without common classes, and stores the previous network. Reading: fine-tuning has the cross-entropy alone and moves
+    all head weights, as the original's for ImageNet; the code that the DDN paper builds on keeps the old ones, takes
+    the whole loss, also after the first task, and lowers its learning rate.
 
     Args:
         less_forget_weight: Weight of one minus the cosine between new and old features, further multiplied by the

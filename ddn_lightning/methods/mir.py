@@ -22,8 +22,9 @@ class MIR(ER):
     .. math:: \ell(f_{\theta'}(x), y) - \ell(f_\theta(x), y), \qquad \theta' = \theta - \eta \nabla L_B(\theta).
 
     BatchNorm uses the statistics of each batch and does not update them. Needs neither task boundaries nor additional
-    storage. Readings: candidates are of all tasks, where the authors' code leaves out the current one; and what is
-    chosen is augmented anew, where theirs replays the images that it has scored.
+    storage. Readings: candidates are of all tasks, where the authors' code leaves out the current one; what is chosen
+    is augmented anew, where theirs replays the images that it has scored; and in theirs the candidates' first pass
+    updates the running statistics.
 
     Args:
         candidates: Samples drawn at random, of which ``replay_batch_size`` are replayed. Published: 50, of which 10 are

@@ -13,7 +13,9 @@ class RAR(ER):
     Adds to Experience Replay that each incoming batch is trained on ``replay_steps`` times, each time with a new draw
     from memory, and that RandAugment changes both: the steps against underfitting the stream, the augmentation against
     overfitting the memory. Needs neither task boundaries nor additional storage. The paper's adaptive number of steps
-    is left out.
+    is left out. Readings: predictions are the network's, where the published ones are by the nearest class mean of the
+    memory; both batches are forwarded apart, where theirs are one; and RandAugment comes before crop and flip, where
+    theirs replaces them.
 
     Args:
         replay_steps: Steps per incoming batch. Published: 10.

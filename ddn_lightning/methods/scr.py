@@ -27,8 +27,9 @@ class SCR(NearestMean, ReplayMethod):
 
     Needs neither task boundaries nor further storage; a step costs twice ER's. It compares the samples of a step, and
     the published ``replay_batch_size`` is 100. Readings: the augmentation is that of the data, where the authors' also
-    changes colours; the first step, with an empty memory, contrasts the incoming batch, where their code skips it; and
-    a class without stored samples is not predicted.
+    changes colours; the first step, with an empty memory, contrasts the incoming batch, where their code skips it; a
+    class without stored samples is not predicted; and their pass over the memory after each task, with a tenth of the
+    gradient, is left out.
 
     Args:
         temperature: Divides the cosines of projections. Published: 0.1.

@@ -20,21 +20,24 @@ class XDER(DERPlusPlus):
 
     DER++ whose stored logits are renewed: a stored sample has no meaningful ones for classes that came later, so they
     are *implanted* (:func:`implanted`) while it is replayed, and for all samples at a task's end. The incoming batch is
-    classified among the classes of its task, memory among those of earlier tasks, and logits of classes still to come
-    are kept a margin below those of a sample's task. X-DER's contrastive loss on classes to come is left out.
+    classified among the classes of its task, memory among those of earlier tasks. Two margins keep them comparable:
+    logits of classes still to come stay below those of a sample's task, and probabilities of earlier classes below
+    those of the incoming task. X-DER's contrastive loss on classes to come is left out.
 
-    Needs task boundaries; storage and the cost of a step are those of DER++. Readings: the memory is filled during a
-    task, where the authors fill a class-balanced one at its end (``memory=ClassBalancedReservoir`` is similar), and its
-    logits are then measured in evaluation mode; only the draw whose labels are rehearsed is implanted and has a margin,
-    which is averaged over all samples, where theirs leaves out those that keep it; and all batches update BatchNorm
-    statistics, where theirs are a mixture's.
+    Needs task boundaries; storage and the cost of a step are those of DER++. The loss is that of X-DER in the paper's
+    release, Mammoth's tag ``tpami2023``; the later X-DER CE there has no margin to earlier classes, but predicts only
+    classes seen, as here. Readings: the memory is filled during a task, where the authors fill a class-balanced one at
+    its end (``memory=ClassBalancedReservoir`` is similar), and its logits are then measured with the BatchNorm
+    statistics of the memory, not augmented, where theirs are those of single batches; only the draw whose labels are
+    rehearsed is implanted and has a margin; and margins are averaged over all samples, where theirs leave out those
+    that keep them.
 
     Args:
         alpha: Weight of the distance to the stored logits. Published: 0.1.
         gamma: Highest implanted logit, as a fraction of the stored one of the true class. Published: 0.85.
-        constraint_weight: Weight of the margin. Published: 0.005.
-        margin: The margin. Published: 0.1.
-        **kwargs: Arguments of :class:`DERPlusPlus`. Published: a ``beta`` of 0.5.
+        constraint_weight: Weight of both margins. The release's default: 0.1.
+        margin: Both margins. The release's default: 0.3.
+        **kwargs: Arguments of :class:`DERPlusPlus`. Published: a ``beta`` of 0.5. ``mask_unseen`` is always on.
     """
 
     facts = Facts(
@@ -56,8 +59,8 @@ class XDER(DERPlusPlus):
         *args: Any,
         alpha: float = 0.1,
         gamma: float = 0.85,
-        constraint_weight: float = 0.005,
-        margin: float = 0.1,
+        constraint_weight: float = 0.1,
+        margin: float = 0.3,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, alpha=alpha, **kwargs)
@@ -66,6 +69,7 @@ class XDER(DERPlusPlus):
         self.gamma = gamma
         self.constraint_weight = constraint_weight
         self.margin = margin
+        self.mask_unseen = True
         self.register_buffer("times_drawn", torch.zeros(self.buffer_size, dtype=torch.long))
         self._replayed: tuple[Samples, Tensor] | None = None  # in the current step, with their logits
 
@@ -83,24 +87,28 @@ class XDER(DERPlusPlus):
         return [draw for draw in draws if draw is not None]
 
     def current_loss(self, current: Samples) -> ReplayLoss:
-        """Cross-entropy among the classes of the task, and the margin."""
-        logits = self.logits_of(current)
-        loss = cross_entropy(among(self._is_new_class, logits), current)
-        return ReplayLoss(loss + self._constraint(current, logits, self._is_new_class), logits)
+        """Cross-entropy among the classes of the task, and the margins."""
+        logits, is_new = self.logits_of(current), self._is_new_class
+        probabilities = among(self.is_seen_class, logits).softmax(dim=1)
+        to_old = self._margin(current, probabilities.detach(), self._is_old_class, probabilities, is_new)
+        to_come = self._margin(current, logits, ~self.is_seen_class, logits, is_new)
+        return ReplayLoss(cross_entropy(among(is_new, logits), current) + to_old + to_come, logits)
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """DER++'s loss, with labels of memory classified among old classes, and the margin."""
+        """DER++'s loss, with labels of memory classified among old classes, and the margins."""
         loss, replayed = super().loss(current, *memory), memory[-1]
         logits = loss.memory_logits
         assert logits is not None
         self._replayed = replayed, logits.detach()
         is_own = moved(self.sequence.is_class_of_task[replayed.tasks], self.device)
         rehearsal = self.beta * cross_entropy(among(self._is_old_class, logits), replayed)
-        return replace(loss, other=loss.other + self._constraint(replayed, logits, is_own), rehearsal=rehearsal)
+        to_come = self._margin(replayed, logits, ~self.is_seen_class, logits, is_own)
+        return replace(loss, other=loss.other + to_come, rehearsal=rehearsal)
 
-    def _constraint(self, samples: Samples, logits: Tensor, is_own: Tensor) -> Tensor:
-        to_come, own = (among(classes, logits).amax(dim=1) for classes in (~self.is_seen_class, is_own))
-        return self.constraint_weight * samples.mean((to_come - own + self.margin).clamp_min(0))
+    def _margin(self, samples: Samples, scores: Tensor, is_other: Tensor, own_scores: Tensor, is_own: Tensor) -> Tensor:
+        """By how much the highest score of other classes is not a margin below that of the own ones, weighted."""
+        other, own = among(is_other, scores).amax(dim=1), among(is_own, own_scores).amax(dim=1)
+        return self.constraint_weight * samples.mean((other - own + self.margin).clamp_min(0))
 
     def after_step(self) -> None:
         """Implant the logits of replayed samples, each with a chance of 1 in the times it was drawn in this task."""
@@ -123,7 +131,8 @@ class XDER(DERPlusPlus):
         stored = self.memory[slots]
         assert stored.logits is not None
         assert stored.tasks is not None
-        logits = self.adapted(self.outputs_of(self.network, stored))
+        with self.calibrated(self.calibrated_buffers(self.replay_batch_size)):  # as it is replayed, not as it is tested
+            logits = self.adapted(self.outputs_of(self.network, stored))
         new = implanted(logits, logits, stored.labels, is_old, self.gamma)
         old = implanted(stored.logits, logits, stored.labels, ~is_old, self.gamma)
         is_new = moved(stored.tasks == self.task, self.device)

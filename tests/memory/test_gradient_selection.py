@@ -32,14 +32,14 @@ def test_the_score_is_one_plus_the_largest_cosine_of_the_gradients() -> None:
         assert torch.allclose(scores[row].float(), 1 + cosines.max(), atol=1e-5)
 
 
-def test_samples_that_find_the_memory_empty_are_hardly_replaced() -> None:
+def test_samples_that_find_the_memory_empty_have_the_score_of_a_cosine_of_a_tenth() -> None:
     method = GSS(BatchNormNet(), num_classes=6, buffer_size=7, transform=ImageTransform((0.5,), (0.25,)))
     memory = method.memory
     assert isinstance(memory, GradientSelection)
     memory.add(random_samples(4), method)
-    assert memory.scores.tolist() == [0.1] * 4 + [0.0] * 3  # not the cosine of each with itself
+    assert memory.scores.tolist() == [1.1] * 4 + [0.0] * 3  # not the cosine of each with itself
     memory.add(random_samples(3), method)
-    assert (memory.scores[4:] > 0.1).all()
+    assert (memory.scores[4:] != 1.1).all()
 
 
 class Scored(GradientSelection):

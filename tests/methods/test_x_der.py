@@ -1,10 +1,11 @@
+import copy
 from typing import Any
 
 import pytest
 import torch
 from every_method import build
 from tiny import Fit, TinySequence, small_net
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning import (
@@ -39,7 +40,13 @@ def excess(row: Tensor, task: int, margin: float) -> float:
     return max(0.0, max(row[4].item(), row[5].item()) + margin - own)
 
 
-def test_each_batch_is_classified_among_the_classes_of_its_time_and_those_to_come_stay_below() -> None:
+def past_excess(row: Tensor, margin: float) -> float:
+    """By how much the earlier classes, 0 and 1, are not a margin below 2 and 3, by probabilities among the four."""
+    probabilities = row[:4].exp() / row[:4].exp().sum()
+    return max(0.0, max(probabilities[:2]).item() + margin - max(probabilities[2:]).item())
+
+
+def test_each_batch_is_classified_among_the_classes_of_its_time_with_margins_to_earlier_and_later_ones() -> None:
     method = in_second_task(beta=0.7, constraint_weight=0.3, margin=0.4)
     current = Samples(torch.randn(4, 1, 8, 8), torch.tensor([3, 2, 3, 3]))
     drawn = [Samples(torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 1, 0, 1])) for _ in range(2)]
@@ -54,11 +61,25 @@ def test_each_batch_is_classified_among_the_classes_of_its_time_and_those_to_com
     distance = functional.mse_loss(first, drawn[0].logits)
     among_old = functional.cross_entropy(second[:, :2], drawn[1].labels)
     margins = [sum(excess(row, task, 0.4) for row in rows) / len(rows) for rows, task in ((new, 1), (second, 0))]
-    assert min(margins) > 0
+    to_earlier = sum(past_excess(row, 0.4) for row in new) / len(new)
+    assert min(*margins, to_earlier) > 0
     loss = method.loss(current, *drawn)
-    assert torch.allclose(loss.other, among_new + 0.1 * distance + 0.3 * sum(margins), atol=1e-6)
+    assert torch.allclose(loss.other, among_new + 0.1 * distance + 0.3 * (sum(margins) + to_earlier), atol=1e-6)
     assert torch.allclose(loss.rehearsal, 0.7 * among_old, atol=1e-6)
-    assert torch.allclose(method.current_loss(current).total, among_new + 0.3 * margins[0], atol=1e-6)
+    assert torch.allclose(method.current_loss(current).total, among_new + 0.3 * (margins[0] + to_earlier), atol=1e-6)
+
+
+def test_the_margin_to_earlier_classes_raises_the_newest_and_does_not_push_down_the_best_of_the_others() -> None:
+    method = in_second_task(constraint_weight=1.0, margin=2.0)
+    current = Samples(torch.zeros(1, 1, 8, 8), torch.tensor([2]))
+    logits = torch.tensor([[0.3, -0.2, 0.1, 0.0, -9.0, -9.0]], requires_grad=True)
+    method.logits_of = lambda _: logits  # type: ignore[method-assign]
+    (gradient,) = torch.autograd.grad(method.current_loss(current).total, logits)
+    free = logits.detach().requires_grad_()
+    probabilities = free[:, :4].softmax(dim=1)
+    among_new = functional.cross_entropy(free[:, 2:4], torch.tensor([0]))
+    expected = torch.autograd.grad(among_new - probabilities[0, 2], free)[0]  # that of class 0 is a constant
+    assert torch.allclose(gradient, expected, atol=1e-6)
 
 
 def test_implanted_logits_stay_below_the_stored_one_of_the_true_class_if_that_is_positive() -> None:
@@ -79,7 +100,7 @@ def test_a_negative_stored_logit_turns_the_order_of_the_implanted_ones() -> None
 
 
 class Watch(XDER):
-    """Notes the stored logits at the end of each task and step, by slot."""
+    """Notes the logits at the end of each task, with the statistics of the memory, and those stored after each step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -95,12 +116,16 @@ class Watch(XDER):
     def end_task(self) -> None:
         super().end_task()
         held = self.memory[self.memory.slots]
-        with evaluating(self.network):
-            self.at_task_ends.append((held, self(self.normalised(held.images))))
+        images, network = self.normalised(held.images), copy.deepcopy(self.network)
+        for layer in network.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.momentum = 1.0  # the statistics are those of the last batch, the whole memory
+        network.train()(images)
+        self.at_task_ends.append((held, network.eval()(images)))
 
 
 def watched(fit: Fit) -> Watch:
-    found = fit(lambda: build(Watch, buffer_size=20, memory=ClassBalancedReservoir()))
+    found = fit(lambda: build(Watch, buffer_size=20, replay_batch_size=20, memory=ClassBalancedReservoir()))
     assert isinstance(found, Watch)
     return found
 
@@ -120,9 +145,28 @@ def test_at_a_tasks_end_its_samples_get_logits_and_earlier_ones_those_of_later_c
         assert torch.allclose(row[new], factor * logits[index, new], atol=1e-6)
 
 
+def test_stored_logits_have_the_statistics_of_the_memory_and_leave_the_running_ones_alone(fit: Fit) -> None:
+    class WithStatistics(Watch):
+        def end_task(self) -> None:
+            before = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+            super().end_task()
+            assert before
+            assert all(torch.equal(buffer, before[name]) for name, buffer in self.network.named_buffers())
+
+    method = fit(lambda: build(WithStatistics, buffer_size=20, replay_batch_size=20))
+    held, logits = method.at_task_ends[-1]
+    with evaluating(method.network):
+        by_running = method(method.normalised(held.images))
+    is_new = held.tasks == 2
+    assert torch.allclose(held.logits[is_new][:, 4:], logits[is_new][:, 4:], atol=1e-4)
+    assert not torch.allclose(held.logits[is_new][:, 4:], by_running[is_new][:, 4:], atol=1e-2)
+
+
 def test_with_an_adaptor_the_logits_stored_are_those_that_the_loss_sees(fit: Fit) -> None:
     adaptor = BiasAdaptor(lr=0.1)
-    method = fit(lambda: build(Watch, lambda: adaptor, buffer_size=20, memory=ClassBalancedReservoir()))
+    method = fit(
+        lambda: build(Watch, lambda: adaptor, buffer_size=20, replay_batch_size=20, memory=ClassBalancedReservoir())
+    )
     held, logits = method.at_task_ends[-1]
     is_new = held.tasks == 2
     adapted = logits + adaptor.correction(logits.softmax(dim=1))
