@@ -4,6 +4,7 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import product
 
 from ddn_lightning import methods
 from ddn_lightning.names import METHODS
@@ -69,8 +70,8 @@ def measured(method: str) -> str:
     """Our accuracy for a method, by its key: mean ± standard deviation (n), and the precision unless it is float32."""
     beside, groups = published(method), reported(measured_runs())
     options = "" if beside is None else beside.our_options
-    for network, precision in NETWORKS.items():
-        runs = groups.get(Group(DATA, network, SETTING, BUFFER_SIZE, method, "none", options))
+    for (network, precision), memory in product(NETWORKS.items(), (BUFFER_SIZE, 0)):  # bounds have no memory
+        runs = groups.get(Group(DATA, network, SETTING, memory, method, "none", options))
         if runs:
             return f"{estimate(run.acc for run in runs)}{precision}"
     return NOT_RUN

@@ -22,6 +22,7 @@ cifar10,ResNet18 width 20,online,200,lode,none,lr=1,12,80,50,80,,,1,ddn fit
 cifar10,ResNet18 width 20 in bf16-mixed,online,200,lode,none,,14,70,50,70,,,1,ddn fit
 cifar10,ResNet18 width 20,online,200,pcr,none,,12,80,50,80,,,1,ddn fit
 cifar10,ResNet18 width 20 in bf16-mixed,online,200,pcr,none,lr=0.1,12,50,50,50,,,1,ddn fit
+cifar10,ResNet18 width 20,online,0,joint,none,,12,60,,60,,,1,ddn fit
 cifar10@16,ResNet18 width 16,online,200,scr,none,,12,80,50,80,,,1,ddn fit
 """
 
@@ -61,3 +62,4 @@ def test_ours_are_fresh_seeds_of_the_method_alone_at_the_nearest_setting(monkeyp
     assert measured("lode") == "42.00 ± 2.83 (2)"
     assert measured("pcr") == "50.00 (1), bf16"  # at the published learning rate
     assert measured("scr") == "not run yet"
+    assert measured("joint") == "60.00 (1)"
