@@ -4,9 +4,11 @@ A part stands between ``<!-- name -->`` and ``<!-- /name -->``. Run ``python doc
 ``measured.csv``, ``published.csv``, ``speed.json`` or a method's ``facts``.
 """
 
+import json
 import re
 from pathlib import Path
 
+from ddn_lightning.cli.bench_command import as_markdown
 from ddn_lightning.report import collection_table
 from ddn_lightning.report.beside_paper import agreement_table, cells_beside_paper, per_task_table
 from ddn_lightning.report.figures.beside_paper import beside_paper_figure
@@ -36,6 +38,7 @@ def parts() -> dict[str, str]:
         "gain": gain_table(gain_arms(runs, SMALL)),
         "labels": label_table(runs, SMALL),
         "not reached": cost_table(),
+        "speed": _speed(),
         "collection, 16 x 16": _collection(),
     }
 
@@ -49,6 +52,25 @@ def filled(text: str, generated: dict[str, str]) -> str:
     return text
 
 
+def _speed() -> str:
+    """The record of costs, with the long tables folded."""
+    record = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text(encoding="utf-8"))
+    intro, steps, updates, *others = as_markdown(record).split("\n\n")
+    folded = {
+        "A step of each method, and with DDN where it takes it": [steps],
+        "Parts of a step, loops, input, start-up, growth": others,
+    }
+    return "\n\n".join(
+        [
+            *(intro, updates),
+            *(
+                "\n\n".join([f"<details markdown>\n<summary>{title}</summary>", *tables, "</details>"])
+                for title, tables in folded.items()
+            ),
+        ]
+    )
+
+
 def _collection() -> str:
     """All methods on the study's images, with their own settings."""
     cells = [target.cell for target in table(COLLECTION) if target.cell.data == "image_folder"]
@@ -58,8 +80,11 @@ def _collection() -> str:
 
 if __name__ == "__main__":
     generated = parts()
-    for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
-        text = path.read_text(encoding="utf-8")
+    pages = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))}
+    for name in generated:
+        if not any(f"<!-- {name} -->" in text and f"<!-- /{name} -->" in text for text in pages.values()):
+            raise SystemExit(f"some page must have the marks <!-- {name} --> and <!-- /{name} -->")
+    for path, text in pages.items():
         if (new := filled(text, generated)) != text:
             path.write_text(new, encoding="utf-8")
             print(path.relative_to(ROOT))
