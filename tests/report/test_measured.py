@@ -83,6 +83,25 @@ def test_accuracy_and_forgetting_are_those_of_the_recorded_matrices() -> None:
             assert fm is None or sum(drops) / len(drops) == pytest.approx(fm, abs=0.02), run
 
 
+def test_what_the_manual_says_of_the_newer_methods_is_so() -> None:
+    runs = {
+        (run.group.method, run.group.plugin, run.group.options): run
+        for run in measured_runs()
+        if run.group.test_bed == ("cifar10", "ResNet18 width 20 in bf16-mixed", "online", 200)
+    }
+    text = documents.PAGES["docs/science/results.md"].partition("Of the newer methods")[2].partition("##")[0]
+    shown = [float(number) for number in re.findall(r"\d+\.\d\d", text)]
+    names = ("a_gem", "der", "scr", "pcr", "mkd", "mir", "gss", "er", "lode")
+    best = {name: max(run.acc for key, run in runs.items() if key[:2] == (name, "none")) for name in names}
+    assert shown == [*best.values(), runs["lode", "none", ""].fm]
+    others = [run for key, run in runs.items() if key[0] not in ("lode", "mkd")]
+    assert best["lode"] == max(run.acc for run in runs.values())
+    assert all(run.fm > runs["lode", "none", ""].fm for run in others)
+    gains = {key[:2]: run.calibrated_acc - run.acc for key, run in runs.items()}
+    assert min(gains[key] for key in (("er", "none"), ("cls_er", "none"), ("er", "cba"), ("mir", "none"))) > 5
+    assert max(gains[key, "none"] for key in ("er_ace", "pcr", "lode", "mkd")) < 1
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_each_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
