@@ -212,7 +212,7 @@ def test_a_trial_never_opens_the_test_images(
         (("--methods", "er", "--tasks", "9"), "tasks must be at most the 5 of digits, got 9"),
         (("--methods", "er", "--tasks", "3", "--", "--data.task_sizes=[6, 4]"), "at most the 2 of digits, got 3"),
         (("--methods", "er", "--validation_share", "1"), "validation_share must be above 0 and below 1, got 1.0"),
-        (("--methods", "er", "--preset", "nope"), "preset must be among paper, tuned, got nope"),
+        (("--methods", "er", "--preset", "nope"), "preset must be among default, paper, tuned, got nope"),
         (("--methods", "er", "--", "--data.closed_test", "false"), "--data.closed_test must be left out after --"),
         (
             ("--methods", "er", "--", "lr"),
