@@ -73,7 +73,7 @@ def test_the_margin_to_earlier_classes_raises_the_newest_and_does_not_push_down_
     method = in_second_task(constraint_weight=1.0, margin=2.0)
     current = Samples(torch.zeros(1, 1, 8, 8), torch.tensor([2]))
     logits = torch.tensor([[0.3, -0.2, 0.1, 0.0, -9.0, -9.0]], requires_grad=True)
-    method.logits_of = lambda _: logits  # type: ignore[method-assign]
+    method.logits_of = lambda _: logits  # type: ignore[method-assign]  # in place of a forward pass
     (gradient,) = torch.autograd.grad(method.current_loss(current).total, logits)
     free = logits.detach().requires_grad_()
     probabilities = free[:, :4].softmax(dim=1)
