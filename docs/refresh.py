@@ -56,19 +56,14 @@ def _speed() -> str:
     """The record of costs, with the long tables folded."""
     record = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text(encoding="utf-8"))
     intro, steps, updates, *others = as_markdown(record).split("\n\n")
-    folded = {
-        "A step of each method, and with DDN where it takes it": [steps],
-        "Parts of a step, loops, input, start-up, growth": others,
-    }
+    every_step = _folded("A step of each method, and with DDN where it takes it", steps)
     return "\n\n".join(
-        [
-            *(intro, updates),
-            *(
-                "\n\n".join([f"<details markdown>\n<summary>{title}</summary>", *tables, "</details>"])
-                for title, tables in folded.items()
-            ),
-        ]
+        [intro, updates, every_step, _folded("Parts of a step, loops, input, start-up, growth", *others)]
     )
+
+
+def _folded(title: str, *tables: str) -> str:
+    return "\n\n".join([f"<details markdown>\n<summary>{title}</summary>", *tables, "</details>"])
 
 
 def _collection() -> str:

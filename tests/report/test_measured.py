@@ -72,10 +72,10 @@ def test_accuracy_and_forgetting_are_those_of_the_recorded_matrices() -> None:
         assert run.version
         assert run.matrix[-1] == run.per_task
         assert bool(run.calibrated_matrix) == (run.calibrated_acc is not None)
-        for matrix, acc, fm in (
-            (run.matrix, run.acc, run.fm),
-            (run.calibrated_matrix or run.matrix, run.calibrated_acc or run.acc, run.calibrated_fm or run.fm),
-        ):
+        recorded_values = [(run.matrix, run.acc, run.fm)]
+        if run.calibrated_matrix:
+            recorded_values.append((run.calibrated_matrix, run.calibrated_acc, run.calibrated_fm))
+        for matrix, acc, fm in recorded_values:
             assert [len(row) for row in matrix] == list(range(1, len(matrix) + 1))
             *before, last = matrix
             drops = [max(row[task] for row in matrix[task:]) - last[task] for task in range(len(before))]
