@@ -4,7 +4,6 @@ A part stands between ``<!-- name -->`` and ``<!-- /name -->``. Run ``python doc
 ``measured.csv``, ``published.csv``, ``speed.json`` or a method's ``facts``.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ddn_lightning.report.gain import gain_arms, gain_table
 from ddn_lightning.report.labels import label_table
 from ddn_lightning.report.measured import measured_runs, measured_table
 from ddn_lightning.report.method_table import method_list, method_table
+from ddn_lightning.report.recorded_cost import recorded_cost
 from ddn_lightning.reproduce.gpu_hours import cost_table
 from ddn_lightning.reproduce.plan import COLLECTION, table
 
@@ -54,8 +54,7 @@ def filled(text: str, generated: dict[str, str]) -> str:
 
 def _speed() -> str:
     """The record of costs, with the long tables folded."""
-    record = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text(encoding="utf-8"))
-    intro, steps, updates, *others = as_markdown(record).split("\n\n")
+    intro, steps, updates, *others = as_markdown(recorded_cost()).split("\n\n")
     every_step = _folded("A step of each method, and with DDN where it takes it", steps)
     return "\n\n".join(
         [intro, updates, every_step, _folded("Parts of a step, loops, input, start-up, growth", *others)]
