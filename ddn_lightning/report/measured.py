@@ -128,24 +128,25 @@ def reported(runs: Sequence[MeasuredRun]) -> dict[Group, list[MeasuredRun]]:
 
 
 def measured_table(runs: Sequence[MeasuredRun]) -> str:
-    """Mean ± standard deviation over the seeds as Markdown: a table for each test bed, and its first run's command.
+    """Mean ± standard deviation over the seeds as Markdown: a table for each test bed, and its first row's command.
 
-    A group has a row for each kind of statistics that it was evaluated with. The differences ``to`` others are taken on
-    the same seeds with the same statistics, with their 95 % interval: to the method alone, and to its control with the
-    same rehearsal and hard labels. The method alone with calibrated statistics is held against itself without. Runs
-    that served for choosing are left out, and without any others there is no table.
+    ER comes first, then the other methods by name. A group has a row for each kind of statistics that it was evaluated
+    with. The differences ``to`` others are taken on the same seeds with the same statistics, with their 95 % interval:
+    to the method alone, and to its control with the same rehearsal and hard labels. The method alone with calibrated
+    statistics is held against itself without. Runs that served for choosing are left out, and without any others there
+    is no table.
     """
     groups = reported(runs)
+    by_method = sorted(groups, key=lambda group: (group.method != "er", title_of(group.method).casefold()))
     parts = []
     for bed in dict.fromkeys(group.test_bed for group in groups):
         data, network, setting, buffer_size = bed
         lines = [f"**{data}, {network}, {setting}, M = {buffer_size}**", ""]
         lines += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-        for group in groups:
-            if group.test_bed == bed:
-                lines += [_row(group, kind, groups) for kind in STATISTICS if _values(groups[group], "acc", kind)]
-        first = next(members[0] for group, members in groups.items() if group.test_bed == bed)
-        parts.append("\n".join([*lines, "", f"```bash\n{first.command}\n```"]))
+        members = [group for group in by_method if group.test_bed == bed]
+        for group in members:
+            lines += [_row(group, kind, groups) for kind in STATISTICS if _values(groups[group], "acc", kind)]
+        parts.append("\n".join([*lines, "", f"```bash\n{groups[members[0]][0].command}\n```"]))
     return "\n\n".join(parts) + "\n" if parts else ""
 
 

@@ -16,7 +16,8 @@ COMMANDS = {
     re.sub(r" --seed_everything \d+| --trainer.log_every_n_steps 50", "", run.command) for run in measured_runs()
 }
 HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,"
-TEXT = f"""{HEADER}calibrated_acc,calibrated_fm,cpu_minutes,command
+HEADER_LINE = f"{HEADER}calibrated_acc,calibrated_fm,cpu_minutes,command\n"
+TEXT = f"""{HEADER_LINE}\
 cifar10,ResNet18 width 20,online,200,er,none,,12,30,50,20 40,33,20,1.5,ddn fit 2
 cifar10,ResNet18 width 20,online,200,er,none,,11,34,,28 40,35,,2.5,ddn fit 1
 cifar10,ResNet18 width 20,online,200,er,none,old_memory_weight=1,11,36,30,35 45,,,2,ddn fit 3
@@ -41,6 +42,18 @@ def test_runs_are_averaged_over_seeds_that_served_for_nothing_else() -> None:
     assert lines[10:13] == ["```bash", "ddn fit 2", "```"]
     assert lines[14] == "**cifar10@16, ResNet18 width 16, online, M = 200**"
     assert lines[18:] == ["| ER | 11 | 50.00 | 20.00 | - | - | - | - | 60.0 |", "", "```bash", "ddn fit 7", "```"]
+
+
+def test_er_comes_first_and_then_the_other_methods_by_name() -> None:
+    others = "".join(
+        f"cifar10,ResNet18 width 20,online,200,{m},none,,11,50,20,45,,,1,ddn fit 9\n" for m in ("pcr", "bic")
+    )
+    lines = measured_table(measured_runs(TEXT.replace(HEADER_LINE, HEADER_LINE + others))).splitlines()
+    assert [line.split(" | ")[0] for line in lines[4:11]] == [
+        *("| ER", "| ER, calibrated", "| ER, old_memory_weight=1", "| ER + DDN", "| ER + DDN, alpha=1, beta=0"),
+        *("| BiC", "| PCR"),
+    ]
+    assert lines[12:14] == ["```bash", "ddn fit 2"]
 
 
 def test_rows_are_read_as_they_are_written() -> None:
