@@ -14,13 +14,14 @@ ClipAlgorithm = Literal["norm", "value"]
 
 
 def gradient_of_sum(
-    terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
+    terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor], retain_graph: bool = False
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Value and gradient of a sum of terms over all ranks. Only one term's graph is in memory at a time.
 
     Args:
         terms: One or more functions that each return this rank's part of a term.
         parameters: Tensors to differentiate by; the gradient is ``None`` where no term depends on one.
+        retain_graph: Whether the terms share a graph with others that are still to be differentiated.
 
     Example:
         >>> x = torch.tensor(3.0, requires_grad=True)
@@ -31,7 +32,7 @@ def gradient_of_sum(
     gradients: list[Tensor | None] = [None] * len(parameters)
     for term in terms:
         value = term()
-        added = _gradients(value, parameters)
+        added = _gradients(value, parameters, retain_graph=retain_graph)
         total = value.detach() if total is None else total + value.detach()
         gradients = [b if a is None else a if b is None else a + b for a, b in zip(gradients, added, strict=True)]
     assert total is not None
@@ -62,10 +63,14 @@ def descend(
     return value
 
 
-def _gradients(value: Tensor, parameters: Sequence[Tensor], materialize_grads: bool = False) -> tuple[Tensor, ...]:
+def _gradients(
+    value: Tensor, parameters: Sequence[Tensor], materialize_grads: bool = False, retain_graph: bool = False
+) -> tuple[Tensor, ...]:
     """Gradients outside of autocast, as torch advises: a backward pass has the precision of its forward pass."""
     with torch.autocast(value.device.type, enabled=False):
-        return torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=materialize_grads)
+        return torch.autograd.grad(
+            value, parameters, retain_graph=retain_graph, allow_unused=True, materialize_grads=materialize_grads
+        )
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float | None, algorithm: ClipAlgorithm = "norm") -> None:

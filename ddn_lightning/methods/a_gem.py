@@ -48,11 +48,11 @@ class AGEM(ReplayMethod):
 
     def gradients(self, loss: ReplayLoss, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
         """The gradient of all terms but the rehearsal, :func:`projected`."""
-        value, new = self.gradient_of([lambda: loss.other, *loss.deferred_terms], parameters)
-        if loss.rehearsal is None:
-            return value, new
-        rehearsal = loss.rehearsal
-        _, reference = self.gradient_of([lambda: rehearsal], parameters)
+        step = [lambda: loss.other, *loss.deferred_terms]
+        if (rehearsal := loss.rehearsal) is None:
+            return self.gradient_of(step, parameters)
+        _, reference = self.gradient_of([lambda: rehearsal], parameters, retain_graph=True)  # a distiller may share it
+        value, new = self.gradient_of(step, parameters)
         return value, projected(new, reference)
 
 

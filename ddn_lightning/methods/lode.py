@@ -26,8 +26,8 @@ class LODE(DERPlusPlus):
 
     Needs task boundaries; storage and the cost of a step, 1.5 of ER's, are those of DER++. Readings: :math:`|C_n|`
     counts the classes of the task, so that the weight is :math:`\rho / t` after t equal tasks, as in the authors' code;
-    :math:`C_n` also has the classes still to come, as there; and where a class comes in several tasks, an incoming
-    sample of an old class has the plain cross-entropy.
+    :math:`C_n` also has the classes still to come, as there; and an incoming sample of an old class has the plain
+    cross-entropy, as on streams that tell no boundaries, where :math:`C_o` are the classes seen before the stretch.
 
     Args:
         rho: Weight of new classes against old ones. Published on DER++: 0.05 to 0.5.
@@ -57,7 +57,9 @@ class LODE(DERPlusPlus):
 
     def begin_task(self) -> None:
         """Set the old classes."""
-        self.is_old_class = self.is_seen_class & ~self.sequence.is_class_of_task[self.task].to(self.device)
+        self.is_old_class = self.is_seen_class.clone()
+        if self.sequence.stream.tells_boundaries:  # then those of the task count as seen already
+            self.is_old_class[self.sequence.is_class_of_task[self.task]] = False
 
     def current_loss(self, current: Samples) -> ReplayLoss:
         """The decoupled cross-entropy of the incoming batch."""

@@ -130,10 +130,13 @@ class OptimizedLearner(CalibratedLearner, ABC):
         return self.gradient_of([lambda: loss.total, *loss.deferred_terms], parameters)
 
     def gradient_of(
-        self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor]
+        self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor], retain_graph: bool = False
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that no term depends on."""
-        return gradient_of_sum(terms, parameters)
+        """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that no term depends on.
+
+        With ``retain_graph`` other terms of the same loss can be differentiated afterwards.
+        """
+        return gradient_of_sum(terms, parameters, retain_graph)
 
     def catch_up_schedulers(self) -> None:
         """Step the schedulers that count epochs up to the current epoch, also after a resume."""
