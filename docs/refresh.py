@@ -13,6 +13,7 @@ from ddn_lightning.report.beside_paper import agreement_table, cells_beside_pape
 from ddn_lightning.report.figures.beside_paper import beside_paper_figure
 from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.figures.style import save_as
+from ddn_lightning.report.forgetting_split import split_table
 from ddn_lightning.report.gain import gain_arms, gain_table
 from ddn_lightning.report.labels import label_table
 from ddn_lightning.report.measured import measured_runs, measured_table
@@ -37,6 +38,7 @@ def parts() -> dict[str, str]:
         "by task": per_task_table(cells),
         "gain": gain_table(gain_arms(runs, SMALL)),
         "labels": label_table(runs, SMALL),
+        "parts of forgetting": split_table(runs),
         "not reached": cost_table(),
         "speed": _speed(),
         "collection, 16 x 16": _collection(),

@@ -29,6 +29,7 @@ COMMANDS = commands(TEXT)
 OWN_MODULES = {
     "dark": "class DarkReplay",
     "layer": "class OneLayer",
+    "plain": "class PlainReplay",
 }  # saved by the reader
 NEEDS_DATA = ("cifar", "image_folder")  # understood, but not run: there is nothing to run on
 

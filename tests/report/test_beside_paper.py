@@ -158,6 +158,8 @@ def test_what_the_manual_says_of_the_seed_of_the_other_hosts_is_so() -> None:
     assert f"ER has {half.acc:.2f} on it in bf16-mixed and {full.acc:.2f} in float32" in documents.TEXT
     assert f"mean over six is {mean:.2f}" in documents.TEXT
     assert half.cpu_minutes / full.cpu_minutes == pytest.approx(0.6, abs=0.05)
+    hosts = [groups[replace(in_bfloat16, method=host)][0].acc for host in ("derpp", "cls_er", "er_ace")]
+    assert max(hosts) - min(hosts) < abs(full.acc - half.acc)
 
 
 def test_what_the_manual_says_of_the_papers_oddities_is_so() -> None:

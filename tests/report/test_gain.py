@@ -99,17 +99,18 @@ def test_the_manual_shows_the_gain_as_it_was_measured() -> None:
 
 def test_the_differences_in_the_text_are_in_the_tables() -> None:
     page = documents.README.partition("## Start")[0] + documents.PAGES["docs/science/gain.md"]
-    tables = [generated(documents.TEXT, name) for name in ("gain", "labels", "measured")]
-    text = " ".join(page.replace(tables[0], "").replace(tables[1], "").split())
-    tables += [interval(one) for one in between_arms()]
-    known = "\n".join(tables)
+    *shown, measured = (generated(documents.TEXT, n) for n in ("gain", "labels", "parts of forgetting", "measured"))
+    for table in shown:
+        page = page.replace(table, "")
+    text = " ".join(page.split())
+    known = "\n".join([*shown, measured, *map(interval, between_arms())])
     with_interval = re.findall(r"[+-]\d+\.\d\d \[[+-]\d+\.\d\d, [+-]\d+\.\d\d\]", text)
     assert len(with_interval) > 15
     assert [one for one in (*with_interval, *re.findall(r"[+-]\d+\.\d\d", text)) if one not in known] == []
 
 
 def between_arms() -> list[Estimate | None]:
-    """Differences of DDN to evenly spread labels, of its other forms to the exact one, of two steps to it."""
+    """DDN to evenly spread labels, its other forms to the exact one, two steps to both; one batch calibrated or not."""
     groups = reported(measured_runs())
     exact, step, spread, two, moved = (
         Group(*BED, "er", *arm)
@@ -122,6 +123,8 @@ def between_arms() -> list[Estimate | None]:
         )
     )
     real = {"data": "cifar10", "network": "ResNet18 width 20"}
-    pairs = [(exact, spread), (moved, exact), (step, exact), (two, step)]
+    pairs = [(exact, spread), (moved, exact), (step, exact), (two, step), (two, exact)]
     pairs += [(replace(one, **real), replace(other, **real)) for one, other in pairs[2:]]
-    return [difference(groups, *pair, m, (kind, kind)) for pair in pairs for m in MEASURES for kind in STATISTICS]
+    found = [difference(groups, *pair, m, (kind, kind)) for pair in pairs for m in MEASURES for kind in STATISTICS]
+    together = replace(exact, plugin="none", options="concatenated batches, lr=0.06")
+    return found + [difference(groups, together, together, m, ("calibrated", "running")) for m in MEASURES]
