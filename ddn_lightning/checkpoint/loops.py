@@ -28,7 +28,8 @@ def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
     begun, counted = epochs["current"]["started"], epochs["current"]["processed"]
     done, total = batches["current"]["processed"], batches["total"]["processed"]
-    is_epoch_done = batches["is_last_batch"]
+    is_fetched_only = batches["current"]["ready"] > done  # from then on it counts as the last batch
+    is_epoch_done = batches["is_last_batch"] and not is_fetched_only
     if checkpoint_format < 2 and not is_epoch_done and begun == counted:
         raise ConfigurationError(
             "this checkpoint of version 0.1 does not record its epoch, because its run was resumed at an epoch's end: "
@@ -47,6 +48,12 @@ def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
     fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"] = max(total - (not is_epoch_done), 0)
     for loader in fit_loop["state_dict"].get("combined_loader", []):
         loader["position"] = done
+
+
+def is_within_step(checkpoint: dict[str, Any]) -> bool:
+    """Whether a checkpoint, not yet settled, was saved in the middle of a step, as by an error."""
+    batches = checkpoint["loops"]["fit_loop"][BATCHES]["current"]
+    return bool(batches["processed"] < batches["started"])
 
 
 def _set(progress: dict[str, Any], current: int, total: int, unfinished: tuple[str, ...] = ()) -> None:
@@ -86,7 +93,10 @@ def check_progress(
         if name in loop:
             _check_counts(f"loops/fit_loop/{name}", loop[name], counts)
     if has_position and loop[BATCHES]["total"]["ready"]:
-        _check_position(loop["state_dict"].get("combined_loader"))
+        position = {
+            "position": loop[BATCHES]["current"]["processed"]
+        }  # Lightning forgets it in an evaluation after fit
+        _check_position(loop["state_dict"].setdefault("combined_loader", [position]))
     if checkpoint_format == FORMAT:  # older formats are normalised later
         settled = copy.deepcopy(checkpoint["loops"])
         settle({"loops": settled})

@@ -43,7 +43,6 @@ class GrowingLearner(PortableLearner, ABC):
                 "sequence that continues, first.followed_by(more)"
             )
         resume_from_file(self.trainer, self.loaded_from)
-        self.train()  # a loaded method is in evaluation mode
         return True
 
     def grow(self, num_classes: int) -> None:

@@ -277,6 +277,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         super().setup(stage)
         if stage != "fit":
             return
+        # the memory first, so that what a user's callback saves or measures after a batch has it
+        self.trainer.callbacks.sort(key=lambda one: not isinstance(one, ReservoirSampling))  # type: ignore[attr-defined]
         self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
             self.distiller.begin_fit(self)

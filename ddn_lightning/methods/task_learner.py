@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.checks import described
-from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, settle
+from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, is_within_step, settle
 from ddn_lightning.checkpoint.record import (
     check_contents,
     check_number_of_classes,
@@ -33,6 +33,7 @@ from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import widened
+from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -135,6 +136,8 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         self.take_names_and_shape(sequence.data_record())
         self.task_classes = [classes.tolist() for classes in sequence.task_classes]
         if stage == "fit":
+            if not self.training:  # loaded to predict, or stopped within an evaluation
+                self.train()
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
             self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
             self.test_accuracy = {}
@@ -202,6 +205,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the method's name, the loops and the random streams."""
         super().on_save_checkpoint(checkpoint)
+        is_torn = is_within_step(checkpoint)
         settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
             "format": FORMAT,
@@ -211,6 +215,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
             "sequence": self.sequence.resume_state(),
             MODEL: construction_of(self),
             TRANSFORM: plain(self.transform),
+            "within_step": is_torn,
         }
         checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)
 
@@ -239,6 +244,8 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         if is_fit:
             self._check_training_state(checkpoint, record["format"])
             settle(checkpoint, record["format"])
+            if record.get("within_step"):
+                note("the checkpoint was saved within a step, as by an error: the run goes on, but not bit for bit")
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         """Refuse to resume from an incomplete or implausible checkpoint, which Lightning would accept silently."""

@@ -1,5 +1,6 @@
 """A checkpoint resumes at the right batch, whichever hook saved it and whatever stopped the run."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from every_method import build
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from tiny import TinySequence
 
-from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayMethod
+from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayMethod, load
 
 HOOKS = [
     "on_train_start",
@@ -24,7 +25,7 @@ HOOKS = [
 ]
 
 
-class SaveIn(Checkpoint):
+class UsersSaveIn(Callback):
     """Saves whenever a hook is called."""
 
     def __init__(self, folder: Path, hook: str) -> None:
@@ -35,6 +36,10 @@ class SaveIn(Checkpoint):
             trainer.save_checkpoint(self.paths[-1])
 
         setattr(self, hook, save)
+
+
+class SaveIn(UsersSaveIn, Checkpoint):
+    """The same as a callback that Lightning calls after all others."""
 
 
 def sequence() -> TinySequence:
@@ -49,13 +54,13 @@ def weights(method: ReplayMethod) -> list[torch.Tensor]:
     return [*method.parameters(), method.memory.labels, method.accuracy_matrix]
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize(("kind", "hook"), [*((SaveIn, hook) for hook in HOOKS), (UsersSaveIn, "on_train_batch_end")])
 def test_a_resume_continues_after_the_last_batch_before_the_hook(
-    hook: str, fit: Callable[..., ReplayMethod], tmp_path: Path
+    kind: type[UsersSaveIn], hook: str, fit: Callable[..., ReplayMethod], tmp_path: Path
 ) -> None:
-    saving = SaveIn(tmp_path, hook)
-    expected = fit(make, sequence(), callbacks=[saving], enable_checkpointing=True)
-    for path in saving.paths[:: max(1, len(saving.paths) // 3)]:
+    saving = kind(tmp_path, hook)
+    expected = fit(make, sequence(), callbacks=[saving], enable_checkpointing=kind is SaveIn)
+    for path in saving.paths[:: 5 if len(saving.paths) > 6 else 2]:  # also at an epoch's first, middle and last batch
         resumed = fit(make, sequence(), ckpt_path=path, seed=99)
         assert resumed.trainer.global_step == 18, path.name
         for first, second in zip(weights(expected), weights(resumed), strict=True):
@@ -85,3 +90,67 @@ def test_a_checkpoint_of_version_0_1_without_its_epoch_is_refused(fit: Callable[
     torch.save(checkpoint, "old.ckpt")
     with pytest.raises(ConfigurationError, match="version 0.1 does not record its epoch"):
         fit(make, sequence(), ckpt_path=Path("old.ckpt"))
+
+
+@pytest.mark.parametrize("evaluation", ["validate", "test"])
+@pytest.mark.parametrize("max_steps", [8, 9])
+def test_a_checkpoint_saved_after_an_evaluation_resumes(
+    evaluation: str, max_steps: int, fit: Callable[..., ReplayMethod]
+) -> None:
+    """Lightning forgets the loader of a fit, and its position, when it attaches that of the evaluation."""
+    expected = fit(make, sequence())
+    stopped = fit(make, sequence(), max_steps=max_steps)
+    getattr(stopped.trainer, evaluation)(stopped, stopped.trainer.datamodule, verbose=False)
+    stopped.trainer.save_checkpoint("stopped.ckpt")
+    resumed = fit(make, sequence(), ckpt_path=Path("stopped.ckpt"))
+    assert resumed.trainer.global_step == 18
+    for first, second in zip(weights(expected), weights(resumed), strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # it is resumed without ModelCheckpoint
+@pytest.mark.parametrize("step", [3, 4, 5])  # the first, second and last of an epoch
+def test_a_step_that_fails_is_taken_again_and_the_resume_says_that_it_is_not_exact(
+    step: int, fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Fails(Callback):
+        def on_before_optimizer_step(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.global_step == step:
+                raise RuntimeError("out of memory")
+
+    saving = ModelCheckpoint(tmp_path, filename="torn", every_n_epochs=100, save_on_exception=True)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit(make, sequence(), callbacks=[Fails(), saving], enable_checkpointing=True)
+    capsys.readouterr()
+    resumed = fit(make, sequence(), ckpt_path=tmp_path / "torn.ckpt")
+    assert resumed.trainer.global_step == 18
+    assert "saved within a step" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_method_that_was_stopped_within_an_evaluation_goes_on_in_training_mode(
+    error: type[BaseException], make_trainer: Callable[..., Trainer], fit: Callable[..., ReplayMethod], tmp_path: Path
+) -> None:
+    class Fails(Callback):
+        def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.global_step == 6:
+                raise error
+
+    expected = fit(make, sequence())
+    seed_everything(0, verbose=False)
+    method, saving = make(), SaveIn(tmp_path, "on_train_batch_end")
+    with contextlib.suppress(SystemExit, RuntimeError, KeyboardInterrupt):
+        make_trainer(callbacks=[Fails(), saving], enable_checkpointing=True).fit(method, sequence())
+    assert not method.training
+    make_trainer().fit(method, sequence(), ckpt_path=saving.paths[-1])
+    assert method.trainer.global_step == 18
+    for first, second in zip(weights(expected), weights(method), strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_loaded_method_resumes_in_training_mode(fit: Callable[..., ReplayMethod]) -> None:
+    expected = fit(make, sequence())
+    fit(make, sequence(), max_steps=8).trainer.save_checkpoint("stopped.ckpt")
+    resumed = fit(lambda: load("stopped.ckpt"), sequence(), ckpt_path=Path("stopped.ckpt"))
+    for first, second in zip(weights(expected), weights(resumed), strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
