@@ -6,11 +6,13 @@ They are why Lightning is pinned to 2.6. Two overrides are elsewhere: ``Lightnin
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from traceback import walk_stack, walk_tb
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 RESTORING = ("_restore_modules_and_callbacks", "restore_training_state")  # methods of the checkpoint connector
@@ -74,6 +76,11 @@ def forget_sigterm(trainer: Trainer) -> None:
 def syncs_batch_norm(trainer: Trainer) -> bool:
     """Whether the Trainer was given ``sync_batchnorm``."""
     return getattr(trainer.strategy, "_layer_sync", None) is not None
+
+
+def time_interval(callback: ModelCheckpoint) -> timedelta | None:
+    """The time after which a ModelCheckpoint saves, if it was given one."""
+    return callback._train_time_interval
 
 
 def kill_processes_of(trainer: Trainer) -> Callable[[int], None] | None:

@@ -5,6 +5,7 @@ Each row of docs/drop_in.md is tried here. To write the file anew: ``python test
 
 import tempfile
 import warnings
+from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -220,6 +221,10 @@ CALLBACKS = [
         "`ModelCheckpoint(every_n_train_steps=2, save_top_k=-1)`",
         "Keeps all models. Same numbers.",
         keeps(ALL, every_n_train_steps=2, save_top_k=-1),
+    ),
+    callback(
+        "ModelCheckpoint(train_time_interval=timedelta(minutes=5))",
+        given.ModelCheckpoint(train_time_interval=timedelta(minutes=5)),
     ),
     Row(
         "`BackboneFinetuning(unfreeze_backbone_at_epoch=2, backbone_initial_lr=0.001)`",

@@ -1,9 +1,11 @@
 """Lightning's private names are there. Where one is renamed, an override or a patch would go dead without a word."""
 
 import inspect
+from datetime import timedelta
 
 import pytest
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
@@ -100,3 +102,8 @@ def test_a_checkpoint_is_preloaded_by_a_function_that_lightning_calls_again_with
     connector._loaded_checkpoint = {"state_dict": {}}
     connector.resume_start(None)
     assert connector._loaded_checkpoint  # what setup has loaded is kept
+
+
+def test_the_interval_of_a_model_checkpoint_is_found() -> None:
+    assert internals.time_interval(ModelCheckpoint(train_time_interval=timedelta(minutes=5))) == timedelta(minutes=5)
+    assert internals.time_interval(ModelCheckpoint()) is None

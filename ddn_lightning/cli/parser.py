@@ -58,6 +58,7 @@ REPLACED = {  # options of 0.1 -> of today
 NOT_ACCEPTED = re.compile(r"(?:Problem with given class_path '([\w.]+)':\s+)?Option '(\w+)' is not accepted")
 UNKNOWN_OPTION = re.compile(r"(?:unrecognized arguments: |does not accept option ')(-*)([\w.]+)")
 NOT_A_LIST = re.compile(r"Expected a (?:list|collections\.abc\.Sequence)\. Got value: ([^\[\]{}]*)$")
+GIVEN = re.compile(r"Given value: (?!NestedArg|Namespace)(.+)")  # the first is that of the innermost option
 KEY = re.compile(r'Parser key "(.+)":')
 NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
@@ -156,6 +157,8 @@ def readable(message: str) -> str:
 
     >>> readable('Parser key "model":\n  Errors:\n    - Parser key "lr":\n        Expected a <class \'float\'>')
     'model.lr: Expected a float'
+    >>> readable('Parser key "lr":\n  Errors:\n    - Expected a <class \'float\'>\n  Given value: x')
+    'lr: Expected a float; got x'
     >>> readable('Parser key "model":\n  Option \'rank\' is not accepted')
     "model: Option 'rank' is not accepted, use model.memory.rank"
     """
@@ -172,9 +175,12 @@ def readable(message: str) -> str:
     is_class = keys[-1] in CHOICES or len(rest) == 1  # else a number or a tensor, which jsonargparse looks up
     named = [NOT_A_CLASS.sub(r"got \1", line) for line in rest] if not is_class else rest
     details = [NOT_A_CLASS.sub(lambda found: _not_a_class(found[1], keys[-1]), line) for line in named]
+    is_value_named = any("Got value" in line or not line.startswith("Expected") for line in details)
+    if not is_value_named and (given := GIVEN.search(message)) is not None:
+        details.append(f"got {given[1]}")
     sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
     plain = re.sub(
-        r"<class '([\w.]+)'>|typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
+        r"<class '([\w.]+)'>|a typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
     )
     return NOT_A_LIST.sub(r"Expected a list, such as '[\1]'. Got value: \1", plain)
 

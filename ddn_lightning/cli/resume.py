@@ -16,10 +16,20 @@ from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 
 def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:
-    """The ``last.ckpt`` of a run; for a default name, the newest among the runs with and without a number."""
+    """The last checkpoint of a run; for a default name, the newest among the runs with and without a number."""
     folders = [runs / name, *(runs.glob(f"{name}-[0-9]*") if is_default else ())]
-    found = [path for folder in folders if (path := folder / CHECKPOINTS / LAST).is_file()]
-    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return _newest([path for folder in folders if (path := _last_of(folder / CHECKPOINTS)) is not None])
+
+
+def _last_of(folder: Path) -> Path | None:
+    """The ``last.ckpt`` of a folder; of a run killed before it was written, the newest of a ModelCheckpoint."""
+    if (last := folder / LAST).is_file():
+        return last
+    return _newest([path for path in folder.glob("*.ckpt") if zipfile.is_zipfile(path)])  # one cut off is no archive
+
+
+def _newest(paths: list[Path]) -> Path | None:
+    return max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def default_name(config: Any) -> str:

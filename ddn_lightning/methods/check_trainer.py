@@ -18,6 +18,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import check_clock, check_progress
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.lightning_internals import time_interval
 
 NO_ACCUMULATION = "manual optimization steps on each batch: raise batch_size instead"
 AVERAGES = "CLSER with evaluate=stable evaluates a moving average of the network"
@@ -43,6 +44,11 @@ def check_trainer(trainer: Trainer) -> None:
         for kind, reason in REFUSED.items():
             if isinstance(callback, kind):
                 raise ConfigurationError(f"callbacks must not contain {type(callback).__name__}: {reason}")
+        if isinstance(callback, ModelCheckpoint) and time_interval(callback) is not None:
+            raise ConfigurationError(
+                "callbacks must not contain ModelCheckpoint(train_time_interval=...): Lightning never saves by time in "
+                "manual optimization. Use LastCheckpoint(every_n_minutes=...)"
+            )
         if isinstance(callback, ModelCheckpoint) and callback.monitor not in ALWAYS_COMPARABLE:
             raise ConfigurationError(
                 f"callbacks must not contain ModelCheckpoint(monitor={callback.monitor!r}): it would compare models "

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes
 from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given, unfreeze
-from ddn_lightning.construction import changed_arguments
+from ddn_lightning.construction import changed_arguments, plain
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import (
     ConfigurationError,
@@ -25,7 +25,7 @@ from ddn_lightning.errors import (
 )
 from ddn_lightning.lightning_internals import batches_logged, has_trainer
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
-from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, has_model
+from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM, has_model
 from ddn_lightning.methods.optimizer_checks import (
     check_creates,
     check_optimizer,
@@ -253,7 +253,11 @@ class OptimizedLearner(CalibratedLearner, ABC):
         """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
         assert self.configured is not None
         changed = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
-        changes = [one for one in changed if not (self.is_growing and one.startswith(("num_classes=", "transform=")))]
+        # a loaded method was given the transform that a new one takes from the data
+        same = ("transform=",) if plain(self.transform) == checkpoint[CHECKPOINT_KEY].get(TRANSFORM) else ()
+        changes = [one for one in changed if not one.startswith(same)]
+        if self.is_growing:
+            changes = [one for one in changes if not one.startswith(("num_classes=", "transform="))]
         if CONFIGURED in checkpoint:
             options = described_changes(self.configured, Configured.from_plain(checkpoint[CONFIGURED]))
             is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments

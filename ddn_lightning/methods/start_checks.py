@@ -1,8 +1,10 @@
 """Checks of a new method and at the start of a fit, for errors that would otherwise occur in the middle of it."""
 
 import copy
+import inspect
 
 import torch
+from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from ddn_lightning.construction import Constructed
@@ -13,6 +15,8 @@ from ddn_lightning.memory.memory import Memory
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
 
+PACKAGE = __name__.partition(".")[0]
+PLAIN_LIGHTNING = LightningModule.__mro__  # whose hooks do nothing
 SINGLE_DRAW = (
     "replay_batch_size = {} of buffer_size = {} leaves a device one image of a draw, so small that the backbone's "
     "BatchNorm gets a single value: choose larger ones, or take larger images"
@@ -46,6 +50,27 @@ def check_use(method: type[Learner], distiller: object, memory: object, old_memo
     reason = "it does not rehearse labels" if method.memory_draws else "it does not replay memory"
     if given := [name for name, is_useless in useless.items() if is_useless]:
         raise ConfigurationError(f"{method.__name__} cannot take {given[0]}: {reason}")
+
+
+def check_overrides(method: type[Learner]) -> None:
+    """Refuse a user's class that overrides a hook of Lightning without the part that the method has in it.
+
+    Whoever calls the overridden hook, by ``super()`` or otherwise, names it.
+    """
+    classes = method.__mro__
+    is_ours = [one.__module__.partition(".")[0] == PACKAGE for one in classes]
+    hooks = {name for one, ours in zip(classes, is_ours, strict=True) if ours for name in vars(one) if _is_hook(name)}
+    for one, ours in zip(classes, is_ours, strict=True):
+        for name in hooks & set(() if ours or one in PLAIN_LIGHTNING else vars(one)):
+            code = getattr(inspect.unwrap(vars(one)[name]), "__code__", None)
+            if code is not None and name not in code.co_names:
+                raise ConfigurationError(
+                    f"{one.__name__}.{name} must call super().{name}, in which {method.__name__} does its own part"
+                )
+
+
+def _is_hook(name: str) -> bool:
+    return name.startswith("on_") or name in ("setup", "configure_callbacks")
 
 
 def check_start(method: Learner) -> None:

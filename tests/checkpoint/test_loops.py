@@ -148,9 +148,12 @@ def test_a_method_that_was_stopped_within_an_evaluation_goes_on_in_training_mode
         torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_loaded_method_resumes_in_training_mode(fit: Callable[..., ReplayMethod]) -> None:
+def test_a_loaded_method_resumes_in_training_mode(
+    fit: Callable[..., ReplayMethod], capsys: pytest.CaptureFixture[str]
+) -> None:
     expected = fit(make, sequence())
     fit(make, sequence(), max_steps=8).trainer.save_checkpoint("stopped.ckpt")
     resumed = fit(lambda: load("stopped.ckpt"), sequence(), ckpt_path=Path("stopped.ckpt"))
     for first, second in zip(weights(expected), weights(resumed), strict=True):
         torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+    assert "other arguments" not in capsys.readouterr().err

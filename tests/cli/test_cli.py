@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from bit_for_bit import difference
 from PIL import Image
 
 from ddn_lightning.callbacks.run_record import RunRecord
@@ -255,9 +256,12 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
             ["--model.lr_scheduler=CosineAnnealingLR"],
             "error: model.lr_scheduler: the following arguments are required: T_max\n",
         ),
-        (["--model.batches", "both"], "model.batches: Expected a one of 'separate', 'concatenated'. Got value: both"),
+        (["--model.batches", "both"], "model.batches: Expected one of 'separate', 'concatenated'. Got value: both"),
         (["--model.bufer_size", "5"], "model: Option 'bufer_size' is not accepted"),
         (["--chosen_on_seeds", "[-1]"], "chosen_on_seeds"),
+        (["--seed_everything", "x"], "seed_everything: Expected a bool; Expected a int; got x\n"),
+        (["--data.task_sizes", "5"], "data.task_sizes: Expected a list; got 5\n"),
+        (["--trainer.precision", "17"], "'32', '16', 'bf16'; got 17\n"),
         (["--chosen_on_seeds", "0,1"], "chosen_on_seeds: Expected a list, such as '[0,1]'. Got value: 0,1\n"),
         (["--model.lr_milestones", "1,2"], "model.lr_milestones: Expected a list, such as '[1,2]'. Got value: 1,2\n"),
         (["--data.epochs_per_task", "0"], "epochs_per_task must be positive, got 0"),
@@ -384,6 +388,24 @@ def test_auto_replaces_only_runs_killed_before_their_first_checkpoint() -> None:
         assert (folder / kept).read_text() == "mine"
         (folder / kept).unlink()
     assert fit(*auto) == 0
+
+
+@pytest.mark.filterwarnings("ignore:(?s)Using ModelCheckpoint with manual optimization")
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_a_run_killed_before_its_first_checkpoint_goes_on_from_one_of_a_model_checkpoint() -> None:
+    saving = ["--trainer.callbacks", "ModelCheckpoint", "--trainer.callbacks.every_n_train_steps", "3"]
+    saving += ["--trainer.callbacks.save_top_k", "-1", "--trainer.callbacks.save_on_train_epoch_end", "false"]
+    auto = ["--name", "mine", "--ckpt_path", "auto", *saving]
+    assert fit(*auto) == 0
+    folder = Path("runs/mine/checkpoints")
+    expected = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
+    (folder / "last.ckpt").unlink()
+    kept = sorted(folder.glob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(kept) > 2
+    for later in kept[1:]:
+        later.write_bytes(later.read_bytes()[:1000])  # cut off
+    assert fit(*auto) == 0
+    assert difference(expected, torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
