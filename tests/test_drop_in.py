@@ -222,9 +222,10 @@ CALLBACKS = [
         "Keeps all models. Same numbers.",
         keeps(ALL, every_n_train_steps=2, save_top_k=-1),
     ),
-    callback(
-        "ModelCheckpoint(train_time_interval=timedelta(minutes=5))",
-        given.ModelCheckpoint(train_time_interval=timedelta(minutes=5)),
+    Row(
+        "`ModelCheckpoint(train_time_interval=timedelta(minutes=5))`",
+        "",
+        keeps(set(), train_time_interval=timedelta(minutes=5)),
     ),
     Row(
         "`BackboneFinetuning(unfreeze_backbone_at_epoch=2, backbone_initial_lr=0.001)`",
