@@ -142,7 +142,8 @@ def find_class(path: object, base: type[Made], what: str, advice: str | None = N
     """
     module, _, name = str(path).rpartition(".")
     advice = f"pass {what}=" if advice is None else advice
-    if module == "__main__" or "<locals>" in str(path):
+    is_elsewhere = module == "__main__" and not hasattr(sys.modules[module], name)  # in another script or notebook
+    if is_elsewhere or "<locals>" in str(path):
         raise ConfigurationError(
             f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or {advice}"
         )

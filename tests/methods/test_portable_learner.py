@@ -1,5 +1,6 @@
 """A trained method is taken away: loaded without arguments by hand, and asked about images from anywhere."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,6 +155,26 @@ def test_a_class_that_cannot_be_imported_is_named(fit: Fit, tmp_path: Path) -> N
     with pytest.raises(ConfigurationError, match=r"backbone was made by .*<locals>.Local, which cannot be imported"):
         ddn_lightning.load(tmp_path / "trained.ckpt")
     assert ddn_lightning.load(tmp_path / "trained.ckpt", backbone=small_net()).predict(NamedSequence().load(True)[0])
+
+
+def test_a_class_of_a_notebook_is_found_in_that_notebook_only(
+    fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(SmallNet):
+        pass
+
+    Own.__module__, Own.__qualname__ = "__main__", "Own"
+    monkeypatch.setattr(sys.modules["__main__"], "Own", Own, raising=False)
+    method, images = (
+        saved(fit, tmp_path, lambda: ER(Own(width=4, feature_dim=8), num_classes=6)),
+        NamedSequence().load(True)[0],
+    )
+    loaded = ddn_lightning.load(tmp_path / "trained.ckpt")
+    assert type(loaded.backbone) is Own
+    assert torch.equal(loaded.predict(images).probabilities, method.predict(images).probabilities)
+    monkeypatch.delattr(sys.modules["__main__"], "Own")
+    with pytest.raises(ConfigurationError, match=r"backbone was made by __main__.Own, which cannot be imported"):
+        ddn_lightning.load(tmp_path / "trained.ckpt")
 
 
 def test_a_network_from_elsewhere_is_asked_for(fit: Fit, tmp_path: Path) -> None:
