@@ -260,6 +260,7 @@ def test_a_task_that_a_stream_makes_smaller_than_a_batch_is_refused_before_train
     class Counting(ER):
         def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
             batches.append(batch_index)
+            super().on_train_batch_start(batch, batch_index)
 
     with pytest.raises(ConfigurationError, match="task 2 has 4 samples, fewer than one batch of batch_size = 6"):
         fit(lambda: Counting(small_net(), num_classes=6), TinySequence(batch_size=6, stream=FewShot(2)))

@@ -97,6 +97,8 @@ def test_the_check_changes_nothing(make_trainer: MakeTrainer) -> None:
 
     class Watch(Clumsy):
         def on_fit_start(self) -> None:
+            super().on_fit_start()
+            tried.clear()
             before = {name: value.clone() for name, value in self.state_dict().items() if torch.is_tensor(value)}
             positions = torch.get_rng_state(), self.streams["augment"].get_state()
             check_host(self)
