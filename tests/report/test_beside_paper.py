@@ -144,6 +144,16 @@ def test_what_the_manual_says_of_agreement_is_so() -> None:
         assert one.target.fm < alone.target.fm - 10
         assert one.fm.mean > alone.fm.mean - alone.fm.std  # as ER does, or more
     assert full["BiC", "cifar10", 200].fm.mean < full["BiC", "cifar10", 200].target.fm - 20
+    usual = [
+        c for (title, data, _), c in full.items() if data == "cifar10" and title not in ("BiC", "Mnemonics", "LoDM")
+    ]
+    forgetting, accuracy = agreement(usual, "fm"), agreement(usual, "acc")
+    of_fm, of_acc = (" and its mean difference ".join(forgetting.numbers), " and ".join(accuracy.numbers))
+    text = " ".join(documents.PAGES["docs/science/results.md"].split())
+    assert f"is {of_fm} ({forgetting.cells} cells), that of ACC {of_acc}." in text
+    icarl = full["iCaRL", "cifar10", 200]
+    assert f"{icarl.acc.mean:.2f} / {icarl.fm.mean:.2f} (one seed)" in text
+    assert max(abs(icarl.acc.mean - icarl.target.acc), abs(icarl.fm.mean - icarl.target.fm)) < 1.5
     for host in ("ER", "CLS-ER", "DER++", "ER-ACE"):
         assert small[f"{host} + DDN", "cifar10", 200].acc.mean > small[host, "cifar10", 200].acc.mean
     assert abs(small["ER-ACE + DDN", "cifar10", 200].fm.mean - small["ER-ACE", "cifar10", 200].fm.mean) < 1

@@ -112,12 +112,14 @@ def test_what_the_manual_says_of_the_newer_methods_is_so() -> None:
         if run.group == Group("cifar10", "ResNet18 width 20", "online", 200, "er", "none", "replay_steps=2")
         and run.seed == 20
     )
-    assert shown == [*best.values(), runs["lode", "none", ""].fm, two_steps]
+    rar = runs["rar", "none", ""]
+    assert shown == [*best.values(), runs["lode", "none", ""].fm, rar.acc, two_steps, rar.calibrated_acc]
+    assert rar.calibrated_acc == max(run.calibrated_acc for run in runs.values() if run.calibrated_acc is not None)
     others = [run for key, run in runs.items() if key[0] not in ("lode", "mkd")]
     assert best["lode"] == max(run.acc for run in runs.values())
     assert all(run.fm > runs["lode", "none", ""].fm for run in others)
     gains = {key: run.calibrated_acc - run.acc for key, run in runs.items() if run.calibrated_acc is not None}
-    assert min(gains[name, "none", ""] for name in ("er", "cls_er", "der", "mir", "si")) > 6
+    assert min(gains[name, "none", ""] for name in ("er", "cls_er", "der", "mir", "rar", "si")) > 6
     assert gains["er", "cba", ""] == pytest.approx(6, abs=0.2)
     assert max(abs(gains["er_ace", "none", ""]), abs(gains["pcr", "none", "lr=0.1"])) < 0.5
     lost = gains["lode", "none", ""], gains["mkd", "none", "Adam, lr=0.0005"]
