@@ -93,10 +93,9 @@ def check_progress(
         if name in loop:
             _check_counts(f"loops/fit_loop/{name}", loop[name], counts)
     if has_position and loop[BATCHES]["total"]["ready"]:
-        position = {
-            "position": loop[BATCHES]["current"]["processed"]
-        }  # Lightning forgets it in an evaluation after fit
-        _check_position(loop["state_dict"].setdefault("combined_loader", [position]))
+        done = loop[BATCHES]["current"]["processed"]
+        # Lightning forgets the position in an evaluation after the fit
+        _check_position(loop["state_dict"].setdefault("combined_loader", [{"position": done}]))
     if checkpoint_format == FORMAT:  # older formats are normalised later
         settled = copy.deepcopy(checkpoint["loops"])
         settle({"loops": settled})

@@ -27,7 +27,8 @@ class LODE(DERPlusPlus):
     Needs task boundaries; storage and the cost of a step, 1.5 of ER's, are those of DER++. Readings: :math:`|C_n|`
     counts the classes of the task, so that the weight is :math:`\rho / t` after t equal tasks, as in the authors' code;
     :math:`C_n` also has the classes still to come, as there; and an incoming sample of an old class has the plain
-    cross-entropy, as on streams that tell no boundaries, where :math:`C_o` are the classes seen before the stretch.
+    cross-entropy. That comes on streams that tell no boundaries; there :math:`C_o` are the classes seen before the
+    stretch.
 
     Args:
         rho: Weight of new classes against old ones. Published on DER++: 0.05 to 0.5.

@@ -253,11 +253,10 @@ class OptimizedLearner(CalibratedLearner, ABC):
         """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
         assert self.configured is not None
         changed = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
-        # a loaded method was given the transform that a new one takes from the data
-        same = ("transform=",) if plain(self.transform) == checkpoint[CHECKPOINT_KEY].get(TRANSFORM) else ()
-        changes = [one for one in changed if not one.startswith(same)]
-        if self.is_growing:
-            changes = [one for one in changes if not one.startswith(("num_classes=", "transform="))]
+        expected = ["num_classes=", "transform="] if self.is_growing else []
+        if plain(self.transform) == checkpoint[CHECKPOINT_KEY].get(TRANSFORM):
+            expected.append("transform=")  # a loaded method was given that which a new one takes from the data
+        changes = [one for one in changed if not one.startswith(tuple(expected))]
         if CONFIGURED in checkpoint:
             options = described_changes(self.configured, Configured.from_plain(checkpoint[CONFIGURED]))
             is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments

@@ -16,7 +16,7 @@ from ddn_lightning.memory.memory import Memory
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
 
 PACKAGE = __name__.partition(".")[0]
-PLAIN_LIGHTNING = LightningModule.__mro__  # whose hooks do nothing
+OTHER_HOOKS = ("setup", "configure_callbacks")
 SINGLE_DRAW = (
     "replay_batch_size = {} of buffer_size = {} leaves a device one image of a draw, so small that the backbone's "
     "BatchNorm gets a single value: choose larger ones, or take larger images"
@@ -57,20 +57,15 @@ def check_overrides(method: type[Learner]) -> None:
 
     Whoever calls the overridden hook, by ``super()`` or otherwise, names it.
     """
-    classes = method.__mro__
-    is_ours = [one.__module__.partition(".")[0] == PACKAGE for one in classes]
-    hooks = {name for one, ours in zip(classes, is_ours, strict=True) if ours for name in vars(one) if _is_hook(name)}
-    for one, ours in zip(classes, is_ours, strict=True):
-        for name in hooks & set(() if ours or one in PLAIN_LIGHTNING else vars(one)):
+    ours = [one for one in method.__mro__ if one.__module__.partition(".")[0] == PACKAGE]
+    hooks = {name for one in ours for name in vars(one) if name.startswith("on_") or name in OTHER_HOOKS}
+    for one in (one for one in method.__mro__ if one not in (*ours, *LightningModule.__mro__)):
+        for name in hooks & vars(one).keys():
             code = getattr(inspect.unwrap(vars(one)[name]), "__code__", None)
             if code is not None and name not in code.co_names:
                 raise ConfigurationError(
                     f"{one.__name__}.{name} must call super().{name}, in which {method.__name__} does its own part"
                 )
-
-
-def _is_hook(name: str) -> bool:
-    return name.startswith("on_") or name in ("setup", "configure_callbacks")
 
 
 def check_start(method: Learner) -> None:
