@@ -87,6 +87,7 @@ class Learner(Constructed, LightningModule, ABC):
     task: int  # the task being trained, counted from 0
     tasks_finished: int  # tasks whose end_task() has run
     epochs_evaluated: int  # epochs up to and including the last evaluated one
+    is_unfinished: bool = False  # whether a batch is being stored or a task ended, so that a checkpoint is torn
     is_growing: bool = False  # whether the fit goes on from a checkpoint of fewer tasks
     new_outputs: int = 0  # outputs that the checkpoint does not have
     running_buffers: Buffers | None  # running statistics, while the calibrated ones are in use

@@ -29,6 +29,12 @@ def is_logged(trainer: Trainer) -> bool:
     return interval > 0 and (batches_logged(trainer) + 1) % interval == 0
 
 
+def batches_fetched(trainer: Trainer) -> int:
+    """Number of batches fetched in the current epoch."""
+    fetcher = trainer.fit_loop._data_fetcher
+    return 0 if fetcher is None else fetcher.fetched
+
+
 def values_to_log(trainer: Trainer) -> dict[str, float]:
     """The values of the step just taken, as the loggers receive them."""
     return {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}

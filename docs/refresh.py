@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddn_lightning.cli.bench_command import as_markdown
 from ddn_lightning.report import collection_table
-from ddn_lightning.report.ablation import LABELS, WEIGHTS, ablation_table
+from ddn_lightning.report.ablation import TABLE_3, WEIGHTS, ablation_table
 from ddn_lightning.report.beside_paper import agreement_table, cells_beside_paper, per_task_table
 from ddn_lightning.report.figures.beside_paper import beside_paper_figure
 from ddn_lightning.report.figures.gain import gain_figure
@@ -40,7 +40,7 @@ def parts() -> dict[str, str]:
         "gain": gain_table(gain_arms(runs, SMALL)),
         "labels": label_table(runs, SMALL),
         "parts of forgetting": split_table(runs),
-        "labels of table 3": ablation_table(runs, SMALL, LABELS),
+        "labels of table 3": ablation_table(runs, SMALL, TABLE_3),
         "weights": ablation_table(runs, SMALL, WEIGHTS),
         "not reached": cost_table(),
         "speed": _speed(),

@@ -29,6 +29,7 @@ class Asks(ER):
         if batch_index == 1:
             self.log("seen", 5.0)
             self.answers["batches_logged"] = internals.batches_logged(self.trainer)
+            self.answers["batches_fetched"] = internals.batches_fetched(self.trainer)
             self.answers["is_logged"] = internals.is_logged(self.trainer)
             self.answers["values_to_log"] = internals.values_to_log(self.trainer).get("seen")
             self.answers["dump_checkpoint"] = "state_dict" in internals.dump_checkpoint(self.trainer)
@@ -47,6 +48,7 @@ def test_the_internals_of_a_running_fit_are_found() -> None:
     assert method.answers == {
         "is_resuming": False,
         "batches_logged": 1,
+        "batches_fetched": 2,
         "is_logged": False,
         "values_to_log": 5.0,
         "dump_checkpoint": True,

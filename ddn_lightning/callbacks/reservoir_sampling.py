@@ -38,6 +38,7 @@ class ReservoirSampling(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Mapping[str, Tensor], batch: Samples, *_: object
     ) -> None:
         """Add the raw images, and their logits from before the step if the method stores them."""
+        self.method.is_unfinished = True
         logits = outputs["logits"] if self.method.stores_logits else None
         memory = self.method.memory
         slots = memory.add(self._global_batch(batch, logits), self.method)
@@ -45,6 +46,7 @@ class ReservoirSampling(Callback):
             self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:
             self.method.distiller.reset_slots(slots)
+        self.method.is_unfinished = False
 
     def state_dict(self) -> dict[str, Any]:
         """The memory, and how it was made."""

@@ -28,8 +28,7 @@ def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
     begun, counted = epochs["current"]["started"], epochs["current"]["processed"]
     done, total = batches["current"]["processed"], batches["total"]["processed"]
-    is_fetched_only = batches["current"]["ready"] > done  # from then on it counts as the last batch
-    is_epoch_done = batches["is_last_batch"] and not is_fetched_only
+    is_epoch_done = batches["is_last_batch"]
     if checkpoint_format < 2 and not is_epoch_done and begun == counted:
         raise ConfigurationError(
             "this checkpoint of version 0.1 does not record its epoch, because its run was resumed at an epoch's end: "
@@ -54,6 +53,18 @@ def is_within_step(checkpoint: dict[str, Any]) -> bool:
     """Whether a checkpoint, not yet settled, was saved in the middle of a step, as by an error."""
     batches = checkpoint["loops"]["fit_loop"][BATCHES]["current"]
     return bool(batches["processed"] < batches["started"])
+
+
+def count_trained_only(checkpoint: dict[str, Any], fetched: int) -> None:
+    """Take back that the last batch of an epoch is done, which Lightning says as soon as it has fetched it.
+
+    Args:
+        checkpoint: The checkpoint, not yet settled.
+        fetched: Batches fetched in the epoch.
+    """
+    batches = checkpoint["loops"]["fit_loop"][BATCHES]
+    if max(fetched, batches["current"]["ready"]) > batches["current"]["processed"]:
+        batches["is_last_batch"] = False
 
 
 def _set(progress: dict[str, Any], current: int, total: int, unfinished: tuple[str, ...] = ()) -> None:

@@ -25,7 +25,15 @@ def _last_of(folder: Path) -> Path | None:
     """The ``last.ckpt`` of a folder; of a run killed before it was written, the newest of a ModelCheckpoint."""
     if (last := folder / LAST).is_file():
         return last
-    return _newest([path for path in folder.glob("*.ckpt") if zipfile.is_zipfile(path)])  # one cut off is no archive
+    return _newest([path for path in folder.glob("*.ckpt") if _can_resume(path)])
+
+
+def _can_resume(path: Path) -> bool:
+    """Whether a checkpoint is neither cut off nor of weights only."""
+    try:
+        return "optimizer_states" in torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception:  # torch raises many kinds
+        return False
 
 
 def _newest(paths: list[Path]) -> Path | None:

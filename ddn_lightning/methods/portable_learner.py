@@ -3,10 +3,11 @@
 import inspect
 import json
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
+from types import MappingProxyType
 from typing import Any, Self, cast
 
 import torch
@@ -33,6 +34,7 @@ class PortableLearner(Learner, ABC):
     image_shape: tuple[int, ...] | None = None  # (channels, height, width)
     task_classes: list[list[int]] | None = None  # of each task
     loaded_from: Path | None = None  # the checkpoint
+    _modes: Mapping[str, bool] = MappingProxyType({})  # whether each module is in training mode in a fit
 
     def predict(self, images: Images, batch_size: int = 256) -> Predictions:
         """Class names and probabilities for images from anywhere.
@@ -91,6 +93,16 @@ class PortableLearner(Learner, ABC):
         if self.image_shape is None or self.transform is None:
             raise ConfigurationError(f"{action} needs a trained method: this one has seen no images")
         return self.image_shape
+
+    def remember_modes(self) -> None:
+        """Note which modules are in training mode, for :meth:`return_to_training`."""
+        self._modes = {name: module.training for name, module in self.named_modules()}
+
+    def return_to_training(self) -> None:
+        """Leave evaluation mode, except for modules that were in it before."""
+        self.train()
+        for name, module in self.named_modules():
+            module.training = self._modes.get(name, module.training)
 
     def predict_step(self, batch: Samples | Tensor | Sequence[Tensor], batch_index: int) -> Tensor:
         """The predicted classes of a batch of raw images, alone or with labels."""
@@ -155,4 +167,6 @@ def load(path: str | Path, **kwargs: Any) -> PortableLearner:
         >>> load("runs/mine").predict("photos/").names  # doctest: +SKIP
         ['cat', 'ship']
     """
-    return PortableLearner.load_from_checkpoint(path, **kwargs).eval()
+    method = PortableLearner.load_from_checkpoint(path, **kwargs)
+    method.remember_modes()
+    return method.eval()

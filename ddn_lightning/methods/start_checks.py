@@ -57,15 +57,33 @@ def check_overrides(method: type[Learner]) -> None:
 
     Whoever calls the overridden hook, by ``super()`` or otherwise, names it.
     """
-    ours = [one for one in method.__mro__ if one.__module__.partition(".")[0] == PACKAGE]
-    hooks = {name for one in ours for name in vars(one) if name.startswith("on_") or name in OTHER_HOOKS}
-    for one in (one for one in method.__mro__ if one not in (*ours, *LightningModule.__mro__)):
+    users = [one for one in method.__mro__ if not _is_ours(one) and one not in LightningModule.__mro__]
+    for one in users:
+        overridden = [base for base in method.__mro__[method.__mro__.index(one) :] if _is_ours(base)]
+        hooks = {name for base in overridden for name in vars(base) if name.startswith("on_") or name in OTHER_HOOKS}
         for name in hooks & vars(one).keys():
-            code = getattr(inspect.unwrap(vars(one)[name]), "__code__", None)
-            if code is not None and name not in code.co_names:
+            if not _names(vars(one)[name], name):
                 raise ConfigurationError(
-                    f"{one.__name__}.{name} must call super().{name}, in which {method.__name__} does its own part"
+                    f"{one.__name__}.{name} must call super().{name} itself: {method.__name__} does its own part in it"
                 )
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == PACKAGE
+
+
+def _names(function: object, name: str) -> bool:
+    """Whether a function, or one that it wraps or holds, has a name in its code; what has no code may do anything."""
+    parts, seen = [inspect.unwrap(function) if callable(function) else function], []
+    while parts:
+        seen.append(part := parts.pop())
+        code = part if inspect.iscode(part) else getattr(part, "__code__", None)
+        if code is None or name in (*code.co_names, *code.co_consts):
+            return True
+        held = [cell.cell_contents for cell in getattr(part, "__closure__", None) or ()]
+        parts += [one for one in (*code.co_consts, *held) if inspect.iscode(one) or inspect.isfunction(one)]
+        parts = [one for one in parts if one not in seen]
+    return False
 
 
 def check_start(method: Learner) -> None:

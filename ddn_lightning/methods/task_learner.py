@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.checks import described
-from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, is_within_step, settle
+from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, count_trained_only, is_within_step, settle
 from ddn_lightning.checkpoint.record import (
     check_contents,
     check_number_of_classes,
@@ -26,7 +26,7 @@ from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_resuming
+from ddn_lightning.lightning_internals import batches_fetched, drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.methods.growing_learner import GrowingLearner, grow_as_in_other_processes
 from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
@@ -137,7 +137,8 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         self.task_classes = [classes.tolist() for classes in sequence.task_classes]
         if stage == "fit":
             if not self.training:  # loaded to predict, or stopped within an evaluation
-                self.train()
+                self.return_to_training()
+            self.is_unfinished = False
             self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
             self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
             self.test_accuracy = {}
@@ -148,6 +149,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
 
     def on_train_start(self) -> None:
         """After a resume at the end of an epoch, begin the next one."""
+        self.remember_modes()
         begin_next_epoch(self.trainer)
 
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
@@ -205,7 +207,8 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the method's name, the loops and the random streams."""
         super().on_save_checkpoint(checkpoint)
-        is_torn = is_within_step(checkpoint)
+        is_torn = self.is_unfinished or is_within_step(checkpoint)
+        count_trained_only(checkpoint, batches_fetched(self.trainer))
         settle(checkpoint)
         checkpoint[CHECKPOINT_KEY] = {
             "format": FORMAT,
@@ -259,10 +262,12 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
     def _run_task_end(self) -> None:
         """Run the hooks of a task's end, unless they have run."""
         if self.tasks_finished < self.tasks_seen:
+            self.is_unfinished = True
             self.check_finite()
             self.end_task()
             average_batch_norm(self)
             self.check_finite()
+            self.is_unfinished = False
             self._call_callbacks("on_task_end")
             self._call_callbacks("after_task_end")
             self.tasks_finished = self.tasks_seen

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from ddn_lightning.report.beside_paper import paper_target_of
+from ddn_lightning.report.gain import ONLY_STATISTICS
 from ddn_lightning.report.measured import HARD_CONTROL, MEASURES, Group, MeasuredRun, reported
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, as_ranges, markdown_table
 
-Arm = tuple[str, str, str]  # title, plug-in and options
-ER: Arm = ("ER", "none", "")
+TitledArm = tuple[str, str, str]  # title, plug-in and options
 DDN = "ddn", "lookahead=step"
-LABELS: tuple[Arm, ...] = (
-    ER,
+TABLE_3: tuple[TitledArm, ...] = (
+    ("ER", "none", ""),
     ("DDN's draw with hard labels", "none", HARD_CONTROL),
     ("random labels", "random_labels", ""),
     ("label smoothing, epsilon = 0.1", "label_smoothing", "epsilon=0.1"),
@@ -20,8 +20,9 @@ LABELS: tuple[Arm, ...] = (
     ("L2Y", "l2y", ""),
     ("DDN", *DDN),
 )
-WEIGHTS: tuple[Arm, ...] = (
-    ("alpha = 0 (ER)", "none", ""),
+WEIGHTS: tuple[TitledArm, ...] = (
+    ("ER", "none", ""),
+    ("alpha = 0", "none", ONLY_STATISTICS),
     ("alpha = 0.5", "ddn", f"{DDN[1]}, alpha=0.5, beta=0.9"),
     ("alpha = 1", *DDN),
     ("alpha = 2", "ddn", f"{DDN[1]}, alpha=2, beta=0.9"),
@@ -32,16 +33,17 @@ WEIGHTS: tuple[Arm, ...] = (
 )
 
 
-def ablation_table(runs: Sequence[MeasuredRun], test_bed: tuple[str, str, str, int], arms: Sequence[Arm]) -> str:
+def ablation_table(runs: Sequence[MeasuredRun], test_bed: tuple[str, str, str, int], arms: Sequence[TitledArm]) -> str:
     """Mean ± standard deviation of each arm on the seeds that all of them have, beside the paper's ACC / FM.
 
     Args:
         runs: Runs, of which those count that were evaluated with both statistics and served no choice.
         test_bed: Data, network, setting and buffer size.
-        arms: What to show; all must have been run on at least one common seed.
+        arms: What to show, as far as it was run.
     """
     groups = reported([run for run in runs if run.calibrated_acc is not None])
-    named = {title: Group(*test_bed, "er", *arm) for title, *arm in arms}
+    known = {title: Group(*test_bed, "er", *arm) for title, *arm in arms}
+    named = {title: group for title, group in known.items() if group in groups}
     seeds = set.intersection(*({run.seed for run in groups[group]} for group in named.values()))
     header = ["arm", *(f"{m.upper()}, {kind}" for kind in STATISTICS for m in MEASURES), "paper"]
     rows = []

@@ -17,7 +17,7 @@ def split_table(runs: Sequence[MeasuredRun]) -> str:
     """
     groups = reported([run for run in runs if run.matrix and run.calibrated_matrix])
     rows = []
-    for group, members in groups.items():
+    for group, members in sorted(groups.items(), key=lambda item: item[0].test_bed):
         if (group.method, group.plugin, group.options, group.setting) == ("er", "none", "", "online"):
             parts = [(best_and_final(run.matrix), best_and_final(run.calibrated_matrix)) for run in members]
             best, final = ([after[part] - before[part] for before, after in parts] for part in (0, 1))
@@ -25,7 +25,7 @@ def split_table(runs: Sequence[MeasuredRun]) -> str:
             seeds = as_ranges(sorted(run.seed for run in members))
             shown = [f"{change.mean:+.2f}" for change in changes if change is not None]
             rows.append([group.data, group.network, str(group.buffer_size), seeds, *shown])
-    return markdown_table(COLUMNS, sorted(rows))
+    return markdown_table(COLUMNS, rows)
 
 
 def best_and_final(matrix: Matrix) -> tuple[float, float]:

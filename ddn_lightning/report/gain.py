@@ -7,10 +7,11 @@ from ddn_lightning.report.measured import HARD_CONTROL, MEASURES, Group, Measure
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import Estimate, estimate
 
+ONLY_STATISTICS = "a draw that only moves statistics"
 # From ER to ER + DDN, one thing at a time: what each arm adds to the one before, its plug-in and its options.
 ARMS = (
     ("ER", "none", ""),
-    ("+ a draw of old memory that only moves statistics", "none", "a draw that only moves statistics"),
+    ("+ a draw of old memory that only moves statistics", "none", ONLY_STATISTICS),
     ("+ its gradient, with hard labels", "none", HARD_CONTROL),
     ("+ learned soft labels (ER + DDN)", "ddn", ""),
 )

@@ -211,9 +211,7 @@ def _values(runs: Sequence[MeasuredRun], measure: Measure, kind: Statistics) -> 
 
 def _mean(runs: Sequence[MeasuredRun], measure: Measure, kind: Statistics) -> str:
     found = estimate(list(_values(runs, measure, kind).values()))
-    if found is None:
-        return "-"
-    return f"{found.mean:.2f}" if found.std is None else f"{found.mean:.2f} ± {found.std:.2f}"
+    return "-" if found is None else found.mean_std
 
 
 def _number(text: str) -> float | None:

@@ -1,6 +1,7 @@
 """A checkpoint resumes at the right batch, whichever hook saved it and whatever stopped the run."""
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from every_method import build
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from tiny import TinySequence
+from torch import nn
 
-from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayMethod, load
+from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayMethod, ResNet18, load
 
 HOOKS = [
     "on_train_start",
@@ -92,8 +94,7 @@ def test_a_checkpoint_of_version_0_1_without_its_epoch_is_refused(fit: Callable[
         fit(make, sequence(), ckpt_path=Path("old.ckpt"))
 
 
-@pytest.mark.parametrize("evaluation", ["validate", "test"])
-@pytest.mark.parametrize("max_steps", [8, 9])
+@pytest.mark.parametrize(("evaluation", "max_steps"), [("validate", 8), ("test", 9)])
 def test_a_checkpoint_saved_after_an_evaluation_resumes(
     evaluation: str, max_steps: int, fit: Callable[..., ReplayMethod]
 ) -> None:
@@ -109,22 +110,40 @@ def test_a_checkpoint_saved_after_an_evaluation_resumes(
 
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # it is resumed without ModelCheckpoint
-@pytest.mark.parametrize("step", [3, 4, 5])  # the first, second and last of an epoch
+@pytest.mark.filterwarnings("ignore:You have overridden `on_before_batch_transfer`")
+@pytest.mark.parametrize("where", ["transfer", "step", "memory"])
+@pytest.mark.parametrize("step", [3, 5])  # the first and the last of an epoch
 def test_a_step_that_fails_is_taken_again_and_the_resume_says_that_it_is_not_exact(
-    step: int, fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    where: str, step: int, fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    calls = itertools.count()
+
+    def fail(*args: Any) -> Any:
+        if next(calls) == step:
+            raise RuntimeError("out of memory")
+        return args[0]
+
     class Fails(Callback):
-        def on_before_optimizer_step(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_step == step:
-                raise RuntimeError("out of memory")
+        def on_before_optimizer_step(self, *_: Any) -> None:
+            fail(None)
+
+    def failing() -> ReplayMethod:
+        method = make()
+        if where == "transfer":
+            method.on_before_batch_transfer = lambda batch, _: fail(batch)  # type: ignore[method-assign]
+        elif where == "memory":
+            add = method.memory.add
+            method.memory.add = lambda *args: fail(add(*args))  # type: ignore[method-assign]
+        return method
 
     saving = ModelCheckpoint(tmp_path, filename="torn", every_n_epochs=100, save_on_exception=True)
+    callbacks = [saving, Fails()] if where == "step" else [saving]
     with pytest.raises(RuntimeError, match="out of memory"):
-        fit(make, sequence(), callbacks=[Fails(), saving], enable_checkpointing=True)
+        fit(failing, sequence(), callbacks=callbacks, enable_checkpointing=True)
     capsys.readouterr()
     resumed = fit(make, sequence(), ckpt_path=tmp_path / "torn.ckpt")
     assert resumed.trainer.global_step == 18
-    assert "saved within a step" in capsys.readouterr().err
+    assert ("saved within a step" in capsys.readouterr().err) == (where != "transfer")  # before which nothing moves
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -136,9 +155,15 @@ def test_a_method_that_was_stopped_within_an_evaluation_goes_on_in_training_mode
             if trainer.global_step == 6:
                 raise error
 
-    expected = fit(make, sequence())
+    def normalised() -> ReplayMethod:
+        """Has BatchNorm whose first layer the user holds in evaluation mode."""
+        method = build(ER, backbone=ResNet18(in_channels=1, width=4))
+        next(layer for layer in method.modules() if isinstance(layer, nn.BatchNorm2d)).eval()
+        return method
+
+    expected = fit(normalised, sequence())
     seed_everything(0, verbose=False)
-    method, saving = make(), SaveIn(tmp_path, "on_train_batch_end")
+    method, saving = normalised(), SaveIn(tmp_path, "on_train_batch_end")
     with contextlib.suppress(SystemExit, RuntimeError, KeyboardInterrupt):
         make_trainer(callbacks=[Fails(), saving], enable_checkpointing=True).fit(method, sequence())
     assert not method.training

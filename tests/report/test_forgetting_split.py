@@ -28,9 +28,10 @@ def test_a_fall_of_forgetting_is_a_lower_best_and_a_higher_end() -> None:
 
 def test_the_parts_are_those_of_the_recorded_forgetting() -> None:
     for one in measured_runs():
-        if one.matrix and one.fm is not None:
-            best, final = best_and_final(one.matrix)
-            assert best - final == pytest.approx(one.fm, abs=0.02)
+        for matrix, fm in ((one.matrix, one.fm), (one.calibrated_matrix, one.calibrated_fm)):
+            if matrix and fm is not None:
+                best, final = best_and_final(matrix)
+                assert best - final == pytest.approx(fm, abs=0.02)
 
 
 def test_the_manual_shows_the_parts_as_measured() -> None:

@@ -110,7 +110,11 @@ def test_the_differences_in_the_text_are_in_the_tables() -> None:
 
 
 def between_arms() -> list[Estimate | None]:
-    """DDN to evenly spread labels, its other forms to the exact one, two steps to both; one batch calibrated or not."""
+    """Differences that no table has, in the order in which they are computed.
+
+    DDN to evenly spread labels, its other forms to the exact one, two steps to both; calibrated, other hosts to ER; and
+    batches forwarded as one, calibrated or not.
+    """
     groups = reported(measured_runs())
     exact, step, spread, two, moved = (
         Group(*BED, "er", *arm)
@@ -126,5 +130,8 @@ def between_arms() -> list[Estimate | None]:
     pairs = [(exact, spread), (moved, exact), (step, exact), (two, step), (two, exact)]
     pairs += [(replace(one, **real), replace(other, **real)) for one, other in pairs[2:]]
     found = [difference(groups, *pair, m, (kind, kind)) for pair in pairs for m in MEASURES for kind in STATISTICS]
+    alone = replace(exact, plugin="none")
+    hosts = [replace(alone, method=host) for host in ("derpp", "er_ace", "cls_er")]
+    found += [difference(groups, host, alone, m, ("calibrated", "calibrated")) for host in hosts for m in MEASURES]
     together = replace(exact, plugin="none", options="concatenated batches, lr=0.06")
     return found + [difference(groups, together, together, m, ("calibrated", "running")) for m in MEASURES]
