@@ -32,3 +32,35 @@ def test_arms_are_averaged_over_the_seeds_that_all_of_them_have() -> None:
 @pytest.mark.parametrize(("name", "arms"), [("labels of table 3", TABLE_3), ("weights", WEIGHTS)])
 def test_the_manual_shows_the_ablations_as_measured(name: str, arms: tuple[TitledArm, ...]) -> None:
     assert generated(documents.TEXT, name).strip() == ablation_table(measured_runs(), BED, arms).strip()
+
+
+def test_what_the_manual_says_of_the_labels_is_so() -> None:
+    running, _, calibrated, _ = means(TABLE_3)
+    assert abs(running["L2Y"] - running["DDN"]) < 1
+    assert min(running["L2Y"], running["DDN"]) > running["ER"] + 5
+    assert max(calibrated.values()) == calibrated["ER"]
+    for title in ("random labels", "label smoothing, epsilon = 0.5"):
+        assert 9 < running["ER"] - running[title] < 11
+        assert 1 < calibrated["ER"] - calibrated[title] < 2.5
+
+
+def test_what_the_manual_says_of_the_weights_is_so() -> None:
+    acc, fm, calibrated_acc, calibrated_fm = means(WEIGHTS)
+    alphas = [f"alpha = {alpha}" for alpha in ("0", "0.5", "1", "2")]
+    for forgetting in (fm, calibrated_fm):
+        assert sorted(alphas, key=forgetting.__getitem__, reverse=True) == alphas
+    assert max(acc.values()) - acc["alpha = 0"] < 1.5
+    assert max(calibrated_acc.values()) == calibrated_acc["alpha = 0"]
+    betas = [acc[f"beta = {beta}"] for beta in ("0", "0.5", "0.9", "1")]
+    assert max(betas) - min(betas) < 2
+    assert betas[0] == max(betas)
+
+
+def means(arms: tuple[TitledArm, ...]) -> list[dict[str, float]]:
+    """The means of ACC and FM, running and calibrated, by title."""
+    rows = [cells_of(line) for line in ablation_table(measured_runs(), BED, arms).splitlines()[4:]]
+    return [{row[0]: float(row[column].split()[0]) for row in rows} for column in range(1, 5)]
+
+
+def cells_of(line: str) -> list[str]:
+    return line.strip("| ").split(" | ")
