@@ -119,12 +119,8 @@ def test_each_measured_row_is_what_its_command_gives(mean: str, deviation: str, 
 
 
 def test_all_measured_rows_were_found() -> None:
-    with_command = re.sub(
-        r"<!-- (digits|others|newer|collection[^>]*|tuned|measured|gain|methods) -->.*?<!-- /\1 -->",
-        "",
-        TEXT,
-        flags=re.S,
-    )
+    elsewhere = r"digits|others|newer|collection[^>]*|tuned|measured|gain|methods|labels of table 3|weights"
+    with_command = re.sub(rf"<!-- ({elsewhere}) -->.*?<!-- /\1 -->", "", TEXT, flags=re.S)
     assert len(ROWS) == len(re.findall(r"^\|.* ± .*\|$", with_command, re.M)) == 9
 
 
@@ -220,7 +216,7 @@ def test_the_front_page_is_short_and_its_pictures_are_small() -> None:
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
     assert len(pictures) == 3
     for picture in pictures:
-        assert (ROOT / picture).stat().st_size < 150_000
+        assert (ROOT / picture).stat().st_size < 200_000
 
 
 SPEED = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text())
