@@ -17,18 +17,24 @@ EPOCHS, BATCHES, OPTIMIZER_STEPS = (
 NEEDED = (EPOCHS, BATCHES, OPTIMIZER_STEPS, "epoch_loop.val_loop.batch_progress", "state_dict", "epoch_loop.state_dict")
 
 
-def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT) -> None:
+def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT, fetched: int = 0) -> None:
     """Rewrite the loop counters of a checkpoint to those of its last completed batch; idempotent.
 
     Lightning's counters depend on the hook that saved the checkpoint and on the cause of the stop; its resume
     distinguishes about ten cases. Only two matter: the last batch was within its epoch, or at its end. The method and
     its callbacks catch up on skipped work, such as the evaluation, before the next batch.
+
+    Args:
+        checkpoint: The checkpoint.
+        checkpoint_format: The format that it was saved in.
+        fetched: Batches fetched in the epoch; 0 for a checkpoint that was settled when it was saved.
     """
     fit_loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
     begun, counted = epochs["current"]["started"], epochs["current"]["processed"]
     done, total = batches["current"]["processed"], batches["total"]["processed"]
-    is_epoch_done = batches["is_last_batch"]
+    # Lightning calls a batch the last one as soon as it has fetched it
+    is_epoch_done = batches["is_last_batch"] and max(fetched, batches["current"]["ready"]) <= done
     if checkpoint_format < 2 and not is_epoch_done and begun == counted:
         raise ConfigurationError(
             "this checkpoint of version 0.1 does not record its epoch, because its run was resumed at an epoch's end: "
@@ -53,18 +59,6 @@ def is_within_step(checkpoint: dict[str, Any]) -> bool:
     """Whether a checkpoint, not yet settled, was saved in the middle of a step, as by an error."""
     batches = checkpoint["loops"]["fit_loop"][BATCHES]["current"]
     return bool(batches["processed"] < batches["started"])
-
-
-def count_trained_only(checkpoint: dict[str, Any], fetched: int) -> None:
-    """Take back that the last batch of an epoch is done, which Lightning says as soon as it has fetched it.
-
-    Args:
-        checkpoint: The checkpoint, not yet settled.
-        fetched: Batches fetched in the epoch.
-    """
-    batches = checkpoint["loops"]["fit_loop"][BATCHES]
-    if max(fetched, batches["current"]["ready"]) > batches["current"]["processed"]:
-        batches["is_last_batch"] = False
 
 
 def _set(progress: dict[str, Any], current: int, total: int, unfinished: tuple[str, ...] = ()) -> None:

@@ -29,7 +29,8 @@ from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_resumable, check_trainer
 from ddn_lightning.methods.feature_cache import serve_features
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
-from ddn_lightning.methods.start_checks import check_overrides, check_part, check_start, check_use
+from ddn_lightning.methods.override_check import check_overrides
+from ddn_lightning.methods.start_checks import check_part, check_start, check_use
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
 from ddn_lightning.notes import note
@@ -278,8 +279,10 @@ class ReplayMethod(OptimizedLearner, ABC):
         super().setup(stage)
         if stage != "fit":
             return
-        # the memory first, so that what a user's callback saves or measures after a batch has it
-        self.trainer.callbacks.sort(key=lambda one: not isinstance(one, ReservoirSampling))  # type: ignore[attr-defined]
+        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+        callbacks.sort(
+            key=lambda one: not isinstance(one, ReservoirSampling)
+        )  # what others save or measure has the batch
         self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
             self.distiller.begin_fit(self)

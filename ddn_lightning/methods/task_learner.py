@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.checks import described
-from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, count_trained_only, is_within_step, settle
+from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, is_within_step, settle
 from ddn_lightning.checkpoint.record import (
     check_contents,
     check_number_of_classes,
@@ -208,8 +208,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         """Add the method's name, the loops and the random streams."""
         super().on_save_checkpoint(checkpoint)
         is_torn = self.is_unfinished or is_within_step(checkpoint)
-        count_trained_only(checkpoint, batches_fetched(self.trainer))
-        settle(checkpoint)
+        settle(checkpoint, fetched=batches_fetched(self.trainer))
         checkpoint[CHECKPOINT_KEY] = {
             "format": FORMAT,
             "method": type(self).__name__,

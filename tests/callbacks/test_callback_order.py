@@ -49,7 +49,7 @@ def test_any_order_of_callbacks_gives_the_same_run(fit: Callable[..., ReplayMeth
 def outcome(fit: Callable[..., ReplayMethod], order: list[type[Callback]]) -> dict[str, torch.Tensor]:
     callbacks = [callback() for callback in order]
     method = fit(lambda: build(ER, DataDistillNet), callbacks=callbacks)
-    taken = [type(c) for c in method.trainer.callbacks if type(c) in CALLBACKS]  # type: ignore[attr-defined]
+    taken = [type(c) for c in method.trainer.callbacks if type(c) in CALLBACKS]  # type: ignore[attr-defined]  # Lightning does not declare it
     assert taken == sorted(order, key=lambda kind: kind is not ReservoirSampling)  # the memory always comes first
     (observed,) = [callback.observed for callback in callbacks if isinstance(callback, Observations)]
     assert observed is not None

@@ -130,10 +130,10 @@ def test_a_step_that_fails_is_taken_again_and_the_resume_says_that_it_is_not_exa
     def failing() -> ReplayMethod:
         method = make()
         if where == "transfer":
-            method.on_before_batch_transfer = lambda batch, _: fail(batch)  # type: ignore[method-assign]
+            method.on_before_batch_transfer = lambda batch, _: fail(batch)  # type: ignore[method-assign]  # of one object
         elif where == "memory":
             add = method.memory.add
-            method.memory.add = lambda *args: fail(add(*args))  # type: ignore[method-assign]
+            method.memory.add = lambda *args: fail(add(*args))  # type: ignore[method-assign]  # likewise
         return method
 
     saving = ModelCheckpoint(tmp_path, filename="torn", every_n_epochs=100, save_on_exception=True)
