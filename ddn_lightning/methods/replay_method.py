@@ -280,9 +280,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         if stage != "fit":
             return
         callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-        callbacks.sort(
-            key=lambda one: not isinstance(one, ReservoirSampling)
-        )  # what others save or measure has the batch
+        # the memory first, so that what others save or measure after a batch has it
+        callbacks.sort(key=lambda one: not isinstance(one, ReservoirSampling))
         self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
         if self.distiller is not None:
             self.distiller.begin_fit(self)
