@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
-from ddn_lightning.distill.data_distill_net import multilayer_perceptron
+from ddn_lightning.distill.data_distill_net import grow_net, multilayer_perceptron, output_rows
 from ddn_lightning.distill.hypergradient import LookAhead
 from ddn_lightning.distill.label_distiller import DRAWS
 from ddn_lightning.errors import check_positive
@@ -72,6 +72,13 @@ class BiasAdaptor(BilevelDistiller):
         """Create g."""
         super().build(num_classes, buffer_size)
         self.adaptor = multilayer_perceptron(num_classes, self.hidden_dim, num_classes, hidden_layers=1)
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of classes; the logits of new ones are not corrected yet."""
+        known = len(self.is_old_class)
+        super().grow(num_classes)
+        new = torch.zeros_like(output_rows(self.adaptor)[0])
+        grow_net(self.adaptor, known, num_classes, new, type(self).__name__)
 
     def configure_optimizer(self) -> torch.optim.Optimizer:
         """Adam on g."""

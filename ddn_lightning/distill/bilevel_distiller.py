@@ -212,16 +212,17 @@ class BilevelDistiller(LabelDistiller):
         return (even - learned).detach()
 
 
-def check_precision(trainer: Trainer, name: str) -> None:
-    """Refuse a precision in which gradients through a virtual step are mostly noise.
+def check_precision(trainer: Trainer, name: str, lost: str = "gradients") -> None:
+    """Refuse a precision in which gradients through a virtual step are mostly noise, and moving averages stand still.
 
     Args:
         trainer: The Trainer.
-        name: Name of the class that takes virtual steps.
+        name: Name of the class that has them.
+        lost: What it has.
     """
     if str(trainer.precision) not in PRECISIONS:
         raise ConfigurationError(
-            f"precision must be one of {', '.join(PRECISIONS)} with {name}, whose gradients are lost in rounding "
+            f"precision must be one of {', '.join(PRECISIONS)} with {name}, whose {lost} are lost in rounding "
             f"otherwise, got {trainer.precision}"
         )
 

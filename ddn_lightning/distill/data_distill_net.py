@@ -74,7 +74,9 @@ class DataDistillNet(BilevelDistiller):
         known = len(self.is_old_class)
         super().grow(num_classes)
         for net in (self.generator_net, self.old_generator_net):
-            _grow_net(net, known, num_classes, type(self).__name__)
+            new = output_rows(net).mean(dim=0)
+            new[-1] -= NO_MASS
+            grow_net(net, known, num_classes, new, type(self).__name__)
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """Labels by Eq. 8; before the first snapshot, by G alone."""
@@ -117,7 +119,23 @@ class DataDistillNet(BilevelDistiller):
         self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, checks.MOST_TASKS)
 
 
-def _grow_net(net: nn.Sequential, known: int, num_classes: int, name: str) -> None:
+def output_rows(net: nn.Sequential) -> Tensor:
+    """Weights and bias of each output (outputs, inputs + 1), without gradients."""
+    last = net[-1]
+    assert isinstance(last, nn.Linear)
+    return torch.cat([last.weight, last.bias[:, None]], dim=1).detach()
+
+
+def grow_net(net: nn.Sequential, known: int, num_classes: int, new_row: Tensor, name: str) -> None:
+    """Change the number of inputs and outputs, one of each per class; new inputs have no weight yet.
+
+    Args:
+        net: A perceptron.
+        known: The number of classes before.
+        num_classes: The number of classes from now on.
+        new_row: Weights and bias of the output of a new class.
+        name: The distiller's name, for messages.
+    """
     first, last = net[0], net[-1]
     assert isinstance(first, nn.Linear)
     assert isinstance(last, nn.Linear)
@@ -127,10 +145,8 @@ def _grow_net(net: nn.Sequential, known: int, num_classes: int, name: str) -> No
             f"outputs, not from {known} classes to as many. Give the first run a larger num_classes"
         )
     first.weight.data = resized(first.weight.detach(), (first.out_features, num_classes))
-    rows = torch.cat([last.weight, last.bias[:, None]], dim=1).detach()
-    rows = overlaid(rows, rows.mean(dim=0).repeat(num_classes, 1))
-    last.weight.data = rows[:, :-1].contiguous()
-    last.bias.data = overlaid(rows[:known, -1], rows[:, -1] - NO_MASS)
+    rows = overlaid(output_rows(net), new_row.repeat(num_classes, 1))
+    last.weight.data, last.bias.data = rows[:, :-1].contiguous(), rows[:, -1].contiguous()
     first.in_features, last.out_features = num_classes, num_classes
 
 

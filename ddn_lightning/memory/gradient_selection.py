@@ -24,7 +24,8 @@ class GradientSelection(SlotBuffer):
     Once the memory is full, a sample with a score below 1 may replace a stored one with a high score. Gradients are
     those of the last layer's weights only, in evaluation mode, by their outer products, as if it were linear where it
     has cosines; the paper takes those of all parameters. Samples of a batch are scored together, against the memory
-    before it.
+    before it, and admitted one by one as in the paper's Algorithm 2, where the authors' code first asks whether the
+    gradient of the whole batch differs.
 
     Args:
         buffer_size: Number of slots; by default the method's ``buffer_size``.

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.distill.bilevel_distiller import check_precision
 from ddn_lightning.errors import check_fraction, check_not_negative
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
@@ -19,7 +20,8 @@ class CLSER(ReplayMethod):
     Adds to Experience Replay two moving averages of the working network: a *plastic* one that is updated often and a
     *stable* one that is updated rarely. On memory, the logits are kept close to those of the average that is more
     confident in the true class. Needs no task boundaries; stores both averages, each with BatchNorm statistics of its
-    own.
+    own. Reading: the cross-entropies of both batches are added, as in the code that the DDN paper builds on, where the
+    authors' has one mean over both: with equal batches their weight is twice as much here, at half the learning rate.
 
     Args:
         consistency_weight: Weight of the distance to the average. Published: 0.15 on CIFAR-10, 0.1 on Tiny-ImageNet.
@@ -64,6 +66,12 @@ class CLSER(ReplayMethod):
     def backbones(self) -> list[nn.Module]:
         """The backbone and those of the averages."""
         return [self.backbone, *(average.get_submodule("backbone") for average in self.averages.values())]
+
+    def setup(self, stage: str) -> None:
+        """Refuse too low a precision."""
+        super().setup(stage)
+        if stage == "fit":
+            check_precision(self.trainer, type(self).__name__, "moving averages")
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy on both batches, and the distance to the more confident average."""

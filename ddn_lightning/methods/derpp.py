@@ -17,7 +17,7 @@ class DERPlusPlus(DER):
     in :class:`DER`. Needs room for ``num_classes`` numbers per stored image, and no task boundaries.
 
     Args:
-        alpha: Weight of the distance to the stored logits. Published: 0.1 to 0.3.
+        alpha: Weight of the distance to the stored logits. Published: 0.1 and 0.2.
         beta: Weight of the loss on the labels. Published: 0.5 to 1.
         **kwargs: Arguments of :class:`ReplayMethod`.
 

@@ -102,7 +102,8 @@ class GDumb(ReplayMethod):
             order = slots[torch.randperm(len(slots), generator=generator)]
             for batch in order.tensor_split(-(-len(slots) // self.replay_batch_size)):  # none of them much smaller
                 samples = self.stored(batch, generator)
-                value = cross_entropy(self.logits_of(samples), samples)
+                with self.trainer.precision_plugin.train_step_context():
+                    value = cross_entropy(self.logits_of(samples), samples)
                 loss = descend(value, optimizer, self.gradient_clip_val, self.gradient_clip_algorithm)
                 self.note_loss(loss, "the loss on the memory")
             schedule.step()

@@ -153,7 +153,9 @@ class LUCIR(ExemplarMethod):
                 share = exemplars[local_share(batch)].to(self.device)
                 share.global_size = len(batch)
                 share = self.augment(share, generator)
-                with evaluating(self.backbone):
-                    features = self.backbone(share.images)
-                loss = descend(cross_entropy(self.masked(self.head(features)), share), optimizer)
+                with self.trainer.precision_plugin.train_step_context():
+                    with evaluating(self.backbone):
+                        features = self.backbone(share.images)
+                    value = cross_entropy(self.masked(widened(self.head(features))), share)
+                loss = descend(value, optimizer)
                 self.note_loss(loss, "the loss of fine-tuning", fine_tuning_lr=self.fine_tuning_lr)

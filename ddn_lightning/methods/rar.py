@@ -19,8 +19,9 @@ class RAR(ER):
 
     Args:
         replay_steps: Steps per incoming batch. Published: 10.
-        rand_augment: The augmentation; by default a single operation of magnitude 14, as published, among torchvision's
-            operations, where the authors' list also has an inversion, a cut-out and wider shifts.
+        rand_augment: The augmentation; by default a single operation of magnitude 14, as published, on torchvision's
+            scale. On that of the authors' code 14 hardly changes colours, leaves a single bit of each in a
+            posterisation and shifts an image of 32 pixels out of sight; their list also has an inversion and a cut-out.
         **kwargs: Arguments of :class:`ER`.
     """
 

@@ -93,7 +93,8 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
     def end_task(self) -> None:
         """Hook after a task's last batch and before its evaluation, with gradients enabled.
 
-        A run that is killed in this hook resumes from the state before it and runs it again.
+        A run that is killed in this hook resumes from the state before it and runs it again. The network computes in
+        single precision here, unless called in ``self.trainer.precision_plugin.train_step_context()``.
         """
 
     def class_scores(self, images: Tensor) -> Tensor:
@@ -181,8 +182,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
     def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
-            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use method.export('model.pt2') or "
-            "torch.jit.trace(method.network, images) on normalised images, in evaluation mode"
+            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use method.export('model.pt2')"
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -29,8 +29,8 @@ class XDER(DERPlusPlus):
     Mammoth, since nothing but a margin holds the others down; the memory is filled during a task, where the authors
     fill a class-balanced one at its end (``memory=ClassBalancedReservoir`` is similar), and its logits are then
     measured with the BatchNorm statistics of the memory, not augmented, where theirs are those of single batches; only
-    the draw whose labels are rehearsed is implanted and has a margin; and margins are averaged over all samples, where
-    theirs leave out those that keep them.
+    the draw whose labels are rehearsed is implanted and has a margin; and margins are averaged over all samples of
+    a batch, and those of the two batches added, where theirs have one average, over the samples that break them.
 
     Args:
         alpha: Weight of the distance to the stored logits. Published for CIFAR-100: 0.3 for 500 samples, 0.6 for 2000.

@@ -16,6 +16,7 @@ from ddn_lightning import (
     CLSER,
     ER,
     ERACE,
+    BiasAdaptor,
     ConfigurationError,
     DataDistillNet,
     DERPlusPlus,
@@ -33,7 +34,7 @@ from ddn_lightning.distill.other_readings import FreeShare
 from ddn_lightning.optimization import evaluating
 
 Make = Callable[[], ReplayMethod]
-LEARNERS = [(ER, None), (DERPlusPlus, None), (CLSER, None), (ERACE, None), (ER, DataDistillNet)]
+LEARNERS = [(ER, None), (DERPlusPlus, None), (CLSER, None), (ERACE, None), (ER, DataDistillNet), (ER, BiasAdaptor)]
 
 
 def new_classes() -> tuple[TaskSequence, TaskSequence, TaskSequence]:
@@ -193,6 +194,18 @@ def test_labels_of_known_classes_do_not_change_and_new_ones_can_learn(distiller:
     assert (labels[:, :6] - before).abs().max() < 1e-6
     assert (labels[:, 6:] > 0).all()
     assert (labels[:, 6:] < 1e-6).all()
+
+
+def test_the_correction_of_known_classes_does_not_change_and_new_ones_have_none() -> None:
+    method = ER(small_net(), num_classes=6, buffer_size=8, distiller=BiasAdaptor())
+    known = torch.rand(8, 6).softmax(dim=1)
+    before = method.distiller.correction(known).detach()
+    method.grow(9)
+    after = method.distiller.correction(torch.cat([known, torch.zeros(8, 3)], dim=1))
+    assert (after[:, :6] - before).abs().max() < 1e-6
+    assert (after[:, 6:] == 0).all()
+    after[:, 6:].sum().backward()
+    assert method.distiller.adaptor[-1].weight.grad[6:].any()
 
 
 def test_stored_logits_call_no_new_class_likelier_than_a_known_one(fit: Fit, tmp_path: Path) -> None:

@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import METHODS, build
+from every_method import METHODS, SlowEnding, build
 from tiny import Fit, random_samples, small_net
-from torch import Tensor
+from torch import Tensor, nn
 
-from ddn_lightning import CLSER, ER, LUCIR, MKD, DataDistillNet, ImageTransform, Samples
+from ddn_lightning import CLSER, ER, LUCIR, MKD, ConfigurationError, DataDistillNet, ImageTransform, Samples
 from ddn_lightning.distill.label_distiller import soft_cross_entropy
 from ddn_lightning.distill.other_readings import NoExtraPass
 from ddn_lightning.methods.lode import decoupled_losses
 from ddn_lightning.methods.mkd import distillation_losses
 from ddn_lightning.methods.pcr import proxy_losses
+from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.scr import contrastive_loss
 from ddn_lightning.optimization import gradient_of_sum
 
@@ -80,6 +81,12 @@ def test_networks_beside_the_first_give_full_logits_too(method_class: Any) -> No
         assert {other(method.augment(random_samples(3)).images).dtype for other in others} == {torch.float32}
 
 
+@pytest.mark.parametrize("method_class", [MKD, CLSER])
+def test_moving_averages_are_refused_where_they_would_stand_still(fit: Fit, method_class: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"with {method_class.__name__}, whose moving averages .*bf16-true"):
+        fit(lambda: build(method_class), precision="bf16-true")
+
+
 def test_soft_labels_have_full_precision() -> None:
     method = ER(small_net(), num_classes=6, distiller=DataDistillNet(), transform=TRANSFORM)
     samples = random_samples(4)
@@ -90,7 +97,21 @@ def test_soft_labels_have_full_precision() -> None:
 
 
 @pytest.mark.parametrize("method_class", METHODS)
-def test_every_method_trains_with_weights_in_single_precision(fit: Fit, method_class: Any) -> None:
-    method = fit(lambda: build(method_class), precision="bf16-mixed")
+def test_every_method_trains_in_half_precision_with_weights_in_single(fit: Fit, method_class: Any) -> None:
+    in_half = []
+
+    def note(backbone: nn.Module, _: object) -> None:
+        if backbone.training and torch.is_grad_enabled():  # not where something is only measured
+            in_half.append(torch.is_autocast_enabled("cpu"))
+
+    def make() -> Any:
+        method = build(method_class)
+        method.backbone.register_forward_pre_hook(note)
+        return method
+
+    method = fit(make, precision="bf16-mixed")
     assert method.tasks_finished == 3
+    assert in_half
+    if not issubclass(method_class, (PixelDistillation, SlowEnding)):  # virtual steps are in single; a test's own
+        assert all(in_half)
     assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
