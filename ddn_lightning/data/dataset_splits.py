@@ -93,6 +93,10 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
         if self.train_plan is not None:
             self.train_plan = replace(self.train_plan, is_class_of_task=self.is_class_of_task)
 
+    def follow(self, num_tasks: int) -> None:
+        """Count tasks on from those of another sequence."""
+        self.tasks_before = num_tasks
+
     def training_samples(self, task: int) -> Samples:
         """All training samples of one task."""
         samples = self.served(train=True)
@@ -165,7 +169,7 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
         return PlannedSamples.of(images, plan, self._changed if self.stream.changes_images else None)
 
     def _changed(self, images: Tensor, task: int) -> Tensor:
-        """The images of a task after all streams, which count on where another sequence has ended."""
+        """The images of a domain or task after all streams, which count on where another sequence has ended."""
         return self.stream.change_images(images, self.tasks_before + task, self.tasks_before + self.num_tasks)
 
     def _plan(self, labels: Tensor, train: bool) -> Plan:
@@ -174,4 +178,5 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
         tasks = is_class_of_task.int().argmax(dim=0)[labels]
         if self.has_domains:
             tasks = checked_domains(self.load_tasks(train), len(labels), self.num_tasks)
-        return Plan(torch.arange(len(labels)), labels, tasks, is_class_of_task, self.class_order)
+        plan = Plan(torch.arange(len(labels)), labels, tasks, is_class_of_task, self.class_order)
+        return replace(plan, tasks_before=self.tasks_before)

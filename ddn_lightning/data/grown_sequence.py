@@ -26,7 +26,8 @@ class GrownSequence(TaskSequence):
     A class that both name is one class, and keeps its label; further ones are appended. Without names, equal labels are
     one class. Each task has test images of its own, also one with new data of old classes, so that the accuracy matrix
     goes on with a row and a column for each. Images are transformed as those of ``first``. Streams are planned for each
-    part on its own; domains count on, so that the first of ``more`` is not that of ``first`` again.
+    part on its own; tasks count on, so that the first domain of ``more`` is not that of ``first`` again, and a stream
+    that spaces its domains over all tasks, such as :class:`RotatedImages`, cannot go on.
 
     Args:
         first: The tasks that come first, those of a finished run.
@@ -47,6 +48,12 @@ class GrownSequence(TaskSequence):
             before, given = (getattr(part, option) for part in (first, more))
             if given != before:
                 raise ConfigurationError(f"{option} must be that of the sequence that goes on, {before}, got {given}")
+        for stream in more.stream:
+            if stream.is_spaced and any(type(stream) is type(before) for before in first.stream):
+                raise ConfigurationError(
+                    f"{type(stream).__name__} cannot go on: its domains are spaced over the number of tasks, so that "
+                    "further ones would repeat them. Train all of them in one run, or grow by PermutedPixels"
+                )
         self.first, self.more = first, more
         self.labels_of_more, self.class_names = _joined_classes(first, more)
         self.num_classes = max(first.num_classes, 1 + int(self.labels_of_more.max()))
@@ -69,7 +76,13 @@ class GrownSequence(TaskSequence):
         is_new = self.labels_of_more[more.class_order] >= first.num_classes
         self.class_order = torch.cat([first.class_order, self.labels_of_more[more.class_order][is_new]])
         self.stream = GrownStreams(first.stream, more.stream, bool((self.labels_of_more < first.num_classes).any()))
-        more.tasks_before = first.tasks_before + first.num_tasks
+        self.follow(first.tasks_before)
+
+    def follow(self, num_tasks: int) -> None:
+        """Count the tasks of both parts on from those of another sequence."""
+        super().follow(num_tasks)
+        self.first.follow(num_tasks)
+        self.more.follow(num_tasks + self.first.num_tasks)
 
     def load(self, train: bool) -> tuple[Tensor, Tensor]:
         """Images and labels of both parts."""

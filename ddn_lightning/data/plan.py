@@ -21,6 +21,9 @@ class Plan:
         is_class_of_task: Whether a class is measured in a task (tasks, classes).
         class_order: The classes in the order in which they come.
         is_ordered: Whether the samples of a task come in the order of their entries, instead of shuffled.
+        domains: Domain of the image (entries), where a stream makes domains: it stays if the sample comes in another
+            task.
+        tasks_before: Number of tasks of the sequence that this one follows.
     """
 
     samples: Tensor
@@ -29,13 +32,17 @@ class Plan:
     is_class_of_task: Tensor
     class_order: Tensor
     is_ordered: bool = False
+    domains: Tensor | None = None
+    tasks_before: int = 0
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: Tensor) -> "Plan":
         """The plan of some entries, in their order."""
-        return replace(self, samples=self.samples[index], labels=self.labels[index], tasks=self.tasks[index])
+        domains = None if self.domains is None else self.domains[index]
+        samples, labels, tasks = self.samples[index], self.labels[index], self.tasks[index]
+        return replace(self, samples=samples, labels=labels, tasks=tasks, domains=domains)
 
     def timeline(self) -> Tensor:
         """Number of samples with each label, over time (moments, classes): one moment per task, or ten if ordered."""
@@ -60,7 +67,10 @@ class Plan:
     def checksum(self) -> str:
         """A fingerprint of all entries in their order."""
         checksum = 0
-        for column in (self.samples, self.labels, self.tasks):
+        columns = [self.samples, self.labels, self.tasks]
+        if self.domains is not None and not torch.equal(self.domains, self.tasks):
+            columns.append(self.domains)
+        for column in columns:
             checksum = zlib.crc32(column.contiguous().numpy().data, checksum)
         return f"{checksum:08x}"
 

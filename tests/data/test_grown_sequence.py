@@ -8,9 +8,13 @@ from tiny import TinyPart, TinySequence
 
 from ddn_lightning import (
     ConfigurationError,
+    Corruptions,
+    FewShot,
     GaussianDrift,
     PermutedPixels,
+    RotatedImages,
     SplitDigits,
+    Stream,
     TaskSequence,
 )
 
@@ -53,6 +57,36 @@ def test_its_samples_are_those_of_a_single_sequence() -> None:
             assert torch.equal(mine.tasks, theirs.tasks)
     assert torch.equal(grown.train_plan.timeline(), single.train_plan.timeline())
     assert grown.data_record().train.images_per_class == single.data_record().train.images_per_class
+
+
+def test_domains_count_on_in_either_order_of_growth() -> None:
+    def domains(number: int) -> TinySequence:
+        return TinySequence(num_tasks=number, stream=PermutedPixels())
+
+    single = set_up(domains(6))
+    left = domains(2).followed_by(domains(2)).followed_by(domains(2))
+    right = domains(2).followed_by(domains(2).followed_by(domains(2)))
+    for grown in (set_up(left), set_up(right)):
+        assert grown.train_set[:].images.equal(single.train_set[:].images)
+        assert grown.test_set[:].images.equal(single.test_set[:].images)
+
+
+@pytest.mark.parametrize("stream", [RotatedImages, Corruptions])
+def test_domains_that_are_spaced_over_all_tasks_cannot_go_on(stream: type[Stream]) -> None:
+    def domains(number: int) -> TinySequence:
+        return TinySequence(num_tasks=number, stream=stream())
+
+    with pytest.raises(ConfigurationError, match=f"{stream.__name__} cannot go on: its domains are spaced over"):
+        domains(3).followed_by(domains(2))
+    assert TinySequence(num_tasks=3, stream=PermutedPixels()).followed_by(domains(2)).num_tasks == 5
+
+
+def test_few_shots_go_on_in_the_first_new_task() -> None:
+    def shots(classes: tuple[int, int]) -> TaskSequence:
+        return TinyPart(classes, stream=FewShot(shots=3, from_task=2))
+
+    grown = set_up(shots((0, 4)).followed_by(shots((4, 8))))
+    assert [len(grown.training_samples(task)) for task in range(4)] == [24, 6, 6, 6]
 
 
 def test_domains_count_on_where_the_first_sequence_has_ended() -> None:

@@ -194,6 +194,30 @@ def test_domains_have_all_samples_with_images_of_their_own(kind: Stream) -> None
     assert sequence.is_class_of_task.all()
 
 
+@pytest.mark.parametrize("moving", [GaussianDrift(width=0.3), Blurry(disjoint=0, blur=0.5)], ids=str)
+def test_domains_drift_and_blur_with_their_images(moving: Stream) -> None:
+    alone, both = (
+        TinySequence(num_tasks=3, stream=streams) for streams in (PermutedPixels(), [PermutedPixels(), moving])
+    )
+    alone.setup("fit")
+    both.setup("fit")
+    first, plan, found = alone.train_plan, both.train_plan, both.train_set[:]
+    assert sorted(zip(plan.samples.tolist(), plan.domains.tolist(), strict=True)) == sorted(
+        (sample, domain) for domain in range(3) for sample in range(len(alone.train_set) // 3)
+    )
+    of_entry = {
+        (int(s), int(d)): image
+        for s, d, image in zip(first.samples, first.tasks, alone.train_set[:].images, strict=True)
+    }
+    assert all(
+        image.equal(of_entry[int(sample), int(domain)])
+        for sample, domain, image in zip(plan.samples, plan.domains, found.images, strict=True)
+    )
+    assert (plan.domains != plan.tasks).double().mean() > 0.2
+    assert plan.checksum != replace(plan, domains=plan.domains.roll(1)).checksum
+    assert found.tasks.equal(plan.tasks)
+
+
 def test_rotations_and_permutations_are_exact() -> None:
     images = torch.randint(256, (3, 2, 8, 8), dtype=torch.uint8)
     turned = RotatedImages(180).change_images(images, 2, 3, torch.Generator())

@@ -20,6 +20,8 @@ class Corruptions(DomainStream):
             between.
     """
 
+    is_spaced = True
+
     def __init__(self, kind: Literal["contrast", "brightness", "blur"] = "contrast", severity: float = 0.8) -> None:
         check_fraction(severity=severity)
         self.kind = kind

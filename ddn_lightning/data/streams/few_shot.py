@@ -15,7 +15,7 @@ class FewShot(Stream):
 
     Args:
         shots: Samples per class and task.
-        from_task: First task with few samples, counted from 1.
+        from_task: First task with few samples, counted from 1, also where the sequence follows another.
     """
 
     def __init__(self, shots: int = 5, from_task: int = 2) -> None:
@@ -26,4 +26,5 @@ class FewShot(Stream):
     def change(self, plan: Plan, generator: torch.Generator) -> Plan:
         """Keep some random samples of each class in the later tasks."""
         rank = random_rank(plan.tasks * len(plan.class_order) + plan.labels, generator)
-        return plan[((rank < self.shots) | (plan.tasks + 1 < self.from_task)).nonzero().squeeze(1)]
+        is_early = plan.tasks_before + plan.tasks + 1 < self.from_task
+        return plan[((rank < self.shots) | is_early).nonzero().squeeze(1)]

@@ -17,6 +17,8 @@ class RotatedImages(DomainStream):
         degrees: Angle of the last domain; the first is upright, and the others are evenly spaced between.
     """
 
+    is_spaced = True
+
     def __init__(self, degrees: float = 180.0) -> None:
         check_finite(degrees=degrees)
         self.degrees = degrees

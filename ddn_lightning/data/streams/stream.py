@@ -30,6 +30,7 @@ class Stream(Constructed, ABC):
     has_disjoint_classes: ClassVar[bool] = True  # whether each class comes in a single task
     tells_boundaries: ClassVar[bool] = True  # whether a method is told a task's classes when the task begins
     is_by_domain: ClassVar[bool] = False  # whether every task has all classes
+    is_spaced: ClassVar[bool] = False  # whether a task's images depend on the number of tasks
 
     @abstractmethod
     def change(self, plan: Plan, generator: torch.Generator) -> Plan:
