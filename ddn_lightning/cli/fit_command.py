@@ -124,7 +124,8 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to resume")
         name = config.name or default_name(config)
         found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
-        if found is not None and config.grow is not None and found.samefile(find_checkpoint(config.grow)):
+        has_origin = config.grow is not None and Path(config.grow).expanduser().exists()
+        if found is not None and has_origin and found.samefile(find_checkpoint(config.grow)):
             raise ConfigurationError(f"name must be another one than that of the run to grow, got {name}")
         if found is not None:
             self.resumed_folder = found.parent.parent
@@ -237,8 +238,8 @@ class DDNCommand(LightningCLI):
             yield
         except BaseException:
             if self.folder is not None:
-                self.folder.unlock()
                 self.folder.remove_if_unused()
+                self.folder.unlock()
             raise
 
     @contextmanager

@@ -52,6 +52,8 @@ def grown_arguments(arguments: Sequence[str]) -> list[str]:
             words.append(word)
     if not run:
         raise ConfigurationError(f"{OPTION} must be the folder of a finished run, got nothing")
+    if f"{MORE}.num_tasks" in words and f"{MORE}.task_sizes" not in words:
+        cleared.append("task_sizes")  # those of the run, which would win
     settings = grown_settings(run)
     settings["data"][INIT_ARGS]["more"][INIT_ARGS] |= dict.fromkeys(cleared)
     return [command, "-c", yaml.safe_dump(settings, sort_keys=False), *words]

@@ -29,6 +29,7 @@ from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.tables import markdown_table
 from ddn_lightning.report.tuning import SearchRecord, write_search
 from ddn_lightning.reproduce.executor import Executor, can_resume
+from ddn_lightning.reproduce.plan import BOUNDS
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
 from ddn_lightning.runs.config import load_yaml
 from ddn_lightning.runs.files import try_lock, write_text
@@ -128,6 +129,8 @@ def _cells(settings: Namespace) -> list[Cell]:
         for name in names:
             if name not in choices:
                 raise ConfigurationError(f"{axis} must be among {', '.join(choices)}, got {name}")
+    if set(methods) - set(BOUNDS):
+        check_positive(buffer=settings.buffer)
     pairs = dict.fromkeys(product(methods, plugins))
     return [Cell(settings.setting, settings.dataset, settings.buffer, *pair) for pair in pairs]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ddn_lightning.errors import ConfigurationError, check_positive
 
 NamedOrder = Literal["pycil-1993"]
+SEEDS = range(-(2**63), 2**64)  # of a generator
 NUMPY_SEEDS = {"pycil-1993": 1993}  # of the permutation that PyCIL and others publish: 68, 56, 78, ... for CIFAR-100
 
 
@@ -27,6 +28,8 @@ def ordered_classes(num_classes: int, order: Sequence[int] | NamedOrder | None, 
     if order is None:
         if seed is None:
             return torch.arange(num_classes)
+        if seed not in SEEDS:
+            raise ConfigurationError(f"class_order_seed must be from {SEEDS[0]} to {SEEDS[-1]}, got {seed}")
         return torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
     if seed is not None:
         raise ConfigurationError(f"class_order_seed must be left out with class_order, got {seed}")

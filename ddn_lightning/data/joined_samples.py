@@ -32,7 +32,10 @@ class JoinedSamples(LazySamples):
     def look_up(self, index: Tensor | slice) -> Samples:
         """Those of either part, in the order asked for."""
         assert self.tasks is not None
-        rows = torch.arange(len(self))[index]
+        if isinstance(index, Tensor) and index.dtype == torch.long:
+            rows = index % len(self)
+        else:
+            rows = torch.arange(len(self))[index]
         is_second = rows >= len(self._parts[0])
         if is_second.all() or not is_second.any():  # as in each batch of training
             images = self._part_images(rows)

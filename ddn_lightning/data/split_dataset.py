@@ -45,6 +45,8 @@ class SplitDataset(TaskSequence):
                 [2, 3]])
     """
 
+    name = "dataset"
+
     def __init__(
         self,
         train: MapDataset,

@@ -103,6 +103,11 @@ class TaskSequence(DatasetSplits):
                 "closed_test needs validation_share or validation_per_class, or nothing could be measured, got neither"
             )
         self.closed_test = closed_test
+        if class_order_seed is not None and self.stream.is_by_domain:
+            raise ConfigurationError(
+                f"class_order_seed must be left out where every task has all classes, got {class_order_seed}: it "
+                "changes nothing there, and ddn tune needs --protocol whole"
+            )
         self.class_order = ordered_classes(self.num_classes, class_order, class_order_seed)
         tasks = num_tasks if task_sizes is None else task_sizes
         self.is_class_of_task = class_matrix(self.class_order, tasks, self.stream.is_by_domain, type(self).__name__)

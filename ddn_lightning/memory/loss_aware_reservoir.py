@@ -50,7 +50,7 @@ class LossAwareReservoir(ReservoirBuffer):
             logits = network(method.normalised(stored.images))
         losses = functional.cross_entropy(logits.float(), stored.labels, reduction="none")
         counts = functional.one_hot(self.labels, method.num_classes).sum(dim=0)
-        weights = replacement_weights(losses, counts[stored.labels])
+        weights = replacement_weights(losses, counts[stored.labels]).nan_to_num(0)  # a divergence is reported later
         take_from_first_rank([weights])
         return weights.cpu()
 

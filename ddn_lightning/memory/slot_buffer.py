@@ -67,7 +67,9 @@ class SlotBuffer(Memory):
     @property
     def labels(self) -> Tensor:
         """Classes of the stored samples."""
-        return self[self.slots].labels if self._fields else torch.empty(0, dtype=torch.long)
+        if not self._fields:
+            return torch.empty(0, dtype=torch.long)
+        return self._fields["labels"][moved(self.slots, self._device)]
 
     def __getitem__(self, slots: Tensor) -> Samples:
         """The samples in these slots, with their slots."""

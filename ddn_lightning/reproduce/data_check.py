@@ -73,7 +73,10 @@ def _current_record(settings: str) -> DataRecord | None:
     class_path, arguments = json.loads(settings)
     module, _, name = class_path.rpartition(".")
     try:
-        sequence: TaskSequence = getattr(import_module(module), name)(**arguments)
+        kind: type[TaskSequence] = getattr(import_module(module), name)
+        if "num_tasks" in arguments and not kind.has_domains:
+            arguments["num_tasks"] = 1  # fits any number of classes; the samples are the same
+        sequence = kind(**arguments)
         sequence.prepare_data()
         sequence.setup("fit")
     except (ConfigurationError, OSError) as error:

@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from ddn_lightning.errors import check_positive
 from ddn_lightning.reproduce.plan import Run
-from ddn_lightning.runs.files import lock_open
+from ddn_lightning.runs.files import is_locked, lock_open
 from ddn_lightning.runs.results import read_divergence, read_result, read_stop
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
@@ -65,7 +65,8 @@ class ProcessExecutor:
     """Executes runs on this machine.
 
     A run locks its log while any of its processes lives, even if this one is killed. Plans that share runs can
-    therefore be executed at the same time: one executes the run, the others wait for its result.
+    therefore be executed at the same time: one executes the run, the others wait for its result, as they do for a run
+    that was started by hand.
 
     Args:
         jobs: Number of parallel runs.
@@ -111,7 +112,7 @@ class ProcessExecutor:
                 continue
             run.folder.parent.mkdir(parents=True, exist_ok=True)
             with log_of(run).open("ab") as log:
-                if not lock_open(log.fileno()):
+                if not lock_open(log.fileno()) or is_locked(run.folder):
                     waiting.append(run)
                     yield Event(run, "elsewhere")
                 elif (event := ended_before(run)) is not None:  # in the meantime
@@ -186,18 +187,22 @@ def _outcome(job: _Job) -> Event:
 def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
     """Ask processes to exit, and kill those that do not in time; at once on a second interrupt."""
     for process in processes:
-        _signal(process, signal.SIGTERM)
+        _end(process)
     deadline = time.monotonic() + GRACE_SECONDS
     try:
         for process in processes:
             process.wait(max(0.0, deadline - time.monotonic()))
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         for process in processes:
-            _signal(process, signal.SIGKILL)
+            _end(process, at_once=True)
             process.wait()
 
 
-def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    """Signal all processes of a run."""
-    if process.poll() is None:
-        os.killpg(process.pid, number)
+def _end(process: "subprocess.Popen[bytes]", at_once: bool = False) -> None:
+    """Signal all processes of a run; on Windows, which has no groups of processes, the first."""
+    if process.poll() is not None:
+        return
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL if at_once else signal.SIGTERM)
+    else:
+        process.kill()

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -154,9 +154,8 @@ def is_available(cell: Cell, configs: Path) -> bool:
 
 def data_options(run: Run) -> list[str]:
     """The ``--data`` options of a run, including those in its configuration files."""
-    words = [word for argument in run.arguments for word in argument.split("=", 1 if argument[:2] == "--" else 0)]
     options: list[str] = []
-    for option, value in pairwise(words):
+    for option, value in pairwise(_words(run.arguments)):
         if option in ("-c", "--config"):
             settings = _load(Path(find_config(value))).get("data", {})
             if "class_path" in settings:
@@ -166,6 +165,17 @@ def data_options(run: Run) -> list[str]:
         elif option == "--data" or option.startswith("--data."):
             options += [option, value]
     return options
+
+
+def _words(arguments: Iterable[str]) -> list[str]:
+    """The arguments, with options and values apart."""
+    return [word for argument in arguments for word in argument.split("=", 1 if argument[:2] == "--" else 0)]
+
+
+def _given_files(arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """The contents of the configuration files among further arguments."""
+    named = (value for option, value in pairwise(_words(arguments)) if option in ("-c", "--config"))
+    return [_load(Path(find_config(name))) for name in named]
 
 
 def _cell_options(cell: Cell) -> dict[str, str]:
@@ -184,7 +194,7 @@ def _run(cell: Cell, seed: int, overrides: Mapping[str, str], options: Options) 
     arguments = [argument for path in paths for argument in ("-c", str(path))]
     arguments += [argument for pair in overrides.items() for argument in pair]
     arguments += [*_data_root(settings[2], options.data), *options.extra, "--seed_everything", str(seed)]
-    content = json.dumps([settings, overrides, list(options.extra)], sort_keys=True)
+    content = json.dumps([settings, overrides, list(options.extra), *_given_files(options.extra)], sort_keys=True)
     fingerprint = hashlib.sha256(content.encode()).hexdigest()[:8]  # runs with other settings get another folder
     parts = [cell.setting, cell.data, cell.buffer_size, cell.method, cell.plugin, cell.variant.replace("=", "")]
     name = "-".join(str(part).replace(" ", "-") for part in parts if part not in ("", "none"))

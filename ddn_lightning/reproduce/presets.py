@@ -1,6 +1,7 @@
 """``configs/tuned.csv``, and the file that ``ddn tune`` writes: the options that a preset sets for each cell."""
 
 import csv
+import io
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,11 +78,14 @@ def check_covered(rows: Sequence[PresetRow], preset: str, cells: Sequence[Cell])
 
 
 def _read_file(path: Path, configs: Path) -> list[PresetRow]:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames != COLUMNS:
-            raise ConfigurationError(f"{path} must have the columns {','.join(COLUMNS)}, got {reader.fieldnames}")
-        return [_read(row, configs, f"{path}, line {reader.line_num}") for row in reader]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} must be UTF-8 text: {error}") from error
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if reader.fieldnames != COLUMNS:
+        raise ConfigurationError(f"{path} must have the columns {','.join(COLUMNS)}, got {reader.fieldnames}")
+    return [_read(row, configs, f"{path}, line {reader.line_num}") for row in reader]
 
 
 def overrides_for(rows: Sequence[PresetRow], preset: str, cell: Cell) -> dict[str, str]:
@@ -98,7 +102,12 @@ def _read(row: dict[str, str], configs: Path, place: str) -> PresetRow:
             raise ConfigurationError(f"{place}: {axis} must be empty or a file in {configs / axis}, got {name}")
     if row["buffer"] and not row["buffer"].isdecimal():
         raise ConfigurationError(f"{place}: buffer must be empty or a number, got {row['buffer']}")
-    words = shlex.split(row["overrides"])
+    try:
+        words = shlex.split(row["overrides"])
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{place}: overrides must be words of a shell, got {row['overrides']}: {error}"
+        ) from error
     options, values = words[::2], words[1::2]
     if len(options) != len(values) or not all(option.startswith("--") for option in options):
         raise ConfigurationError(f"{place}: overrides must be pairs of --option value, got {row['overrides']}")

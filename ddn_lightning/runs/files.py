@@ -109,6 +109,16 @@ def try_lock(path: Path) -> int | None:
     return None
 
 
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock of a file or folder, if it exists."""
+    if not path.exists():
+        return False
+    descriptor = try_lock(path)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
 def lock_open(descriptor: int) -> bool:
     """Lock an open file for this process and its children; false if another process holds the lock."""
     if not HAS_LOCKS:

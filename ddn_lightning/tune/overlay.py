@@ -28,8 +28,10 @@ def overlay(search: SearchRecord, arm: ArmRecord, fixed: Mapping[str, str], clas
     """
     options = {name.removeprefix("--"): load_yaml(value) for name, value in fixed.items()}
     tree: dict[str, Any] = {"chosen_on_seeds": sorted(search.seeds)}
-    for name, value in {**options, **_best(arm)}.items():
-        _insert(tree, name.split("."), value, classes)
+    options |= _best(arm)
+    built = [name.rpartition(".")[2] for name in options if any(other.startswith(f"{name}.") for other in options)]
+    for name, value in options.items():
+        _insert(tree, name.split("."), value, [*classes, *built])
     lines = [f"# {key}: {value}\n" for key, value in provenance(search, arm).items()]
     return "".join(lines) + str(yaml.safe_dump(tree, sort_keys=False))
 

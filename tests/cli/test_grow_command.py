@@ -90,6 +90,22 @@ def test_a_grown_run_that_was_stopped_is_resumed(runs: Path) -> None:
     assert difference(state(runs / "grown"), state(runs / "five")) is None
 
 
+def test_a_grown_run_is_resumed_where_its_origin_is_no_more(runs: Path) -> None:
+    grow = ["fit", "--grow", "runs/three", "--data.num_tasks=2", "--name", "grown"]
+    assert main([*grow, "--trainer.max_steps", "14"]) == 0
+    shutil.rmtree(runs / "three")
+    resume = ["fit", "-c", "runs/grown/config.yaml", "--name", "grown", "--ckpt_path", "last", "--trainer.max_steps=-1"]
+    assert main(resume) == 0
+    assert difference(state(runs / "grown"), state(runs / "five")) is None
+
+
+def test_a_run_with_tasks_of_other_sizes_grows_by_the_number_given() -> None:
+    sizes = ["-c", str(QUICKSTART), "--data.task_sizes=[4,6]", "--data.epochs_per_task=1", *QUIET, "--name", "uneven"]
+    assert main(["fit", *sizes]) == 0
+    assert main(["fit", "--grow", "runs/uneven", "--data.num_tasks=1", "--name", "grown"]) == 0
+    assert len(json.loads(Path("runs/grown/results.json").read_text())["accuracy_matrix"]) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -97,6 +97,18 @@ def test_each_study_gets_the_same_trials_and_gives_an_overlay_and_a_preset(capsy
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_a_preset_with_an_object_that_has_options_gives_an_overlay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("--methods", "rar", "--preset", "tuned", "--trials", "1") == 0
+    capsys.readouterr()
+    files = (CONFIGS / "base.yaml", CONFIGS / "method/rar.yaml", FOLDER / "rar.yaml")
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", *(word for path in files for word in ("-c", str(path))), "--print_config"])
+    assert stop.value.code == 0
+    augmentation = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["rand_augment"]
+    assert augmentation["init_args"] == {"operations": 1, "magnitude": 14}
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_reproduce_takes_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
     assert tune("--methods", "er", "--trials", "2", "--", "--data.epochs_per_task", "3", "--data.batch_size=8") == 0
     (arm,) = found().arms
@@ -209,6 +221,7 @@ def test_a_trial_never_opens_the_test_images(
         (("--methods", "er", "--dataset", "nope"), "data must be among cifar10"),
         (("--methods", "er", "--seeds", "7"), "seeds must be 1000 or more, got 7"),
         (("--methods", "er", "--trials", "0"), "trials must be positive, got 0"),
+        (("--methods", "er", "--buffer", "0"), "buffer must be positive, got 0"),
         (("--methods", "er", "--tasks", "9"), "tasks must be at most the 5 of digits, got 9"),
         (("--methods", "er", "--tasks", "3", "--", "--data.task_sizes=[6, 4]"), "at most the 2 of digits, got 3"),
         (("--methods", "er", "--validation_share", "1"), "validation_share must be above 0 and below 1, got 1.0"),

@@ -8,7 +8,17 @@ import torch
 from every_method import build
 from tiny import TinySequence
 
-from ddn_lightning import ER, LUCIR, BiC, ConfigurationError, DataDistillNet, ICaRL, Observations, ReplayMethod
+from ddn_lightning import (
+    ER,
+    LUCIR,
+    BiC,
+    ConfigurationError,
+    DataDistillNet,
+    ICaRL,
+    Observations,
+    PermutedPixels,
+    ReplayMethod,
+)
 from ddn_lightning.data.class_order import ordered_classes
 from ddn_lightning.runs.observed import Observed, observed_from
 
@@ -42,6 +52,8 @@ def test_the_published_order_is_numpys_and_leaves_its_state_alone() -> None:
         ({"task_sizes": []}, "task_sizes must be positive"),
         ({"class_order": [0, 1, 2, 3, 4, 4]}, "class_order must have each class from 0 to 5 once, got"),
         ({"class_order": "mine"}, "class_order must be classes or one of pycil-1993, got 'mine'"),
+        ({"class_order_seed": 10**20}, "class_order_seed must be from -9223372036854775808 to 1844.*, got 1000"),
+        ({"class_order_seed": 1, "stream": PermutedPixels()}, "class_order_seed must be left out where every task has"),
         ({"class_order": "pycil-1993", "class_order_seed": 1}, "class_order_seed must be left out with class_order"),
     ],
 )

@@ -209,6 +209,18 @@ def test_finished_runs_on_other_data_do_not_count(
     assert contents(Path("runs")) == before
 
 
+def test_other_data_of_uneven_tasks_is_known_too(
+    plan: list[str], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("configs/data/cifar10.yaml")
+    path.write_text(path.read_text().replace("num_tasks: 2", "num_tasks: 3, task_sizes: [1, 1, 2]"))
+    assert main([*plan, "--data", "images", "--dry-run"]) == 0
+    assert main(shlex.split(capsys.readouterr().out)[1:]) == 0
+    delete_an_image(images)
+    assert main([*plan, "--data", "images"]) == 2
+    assert "class b has 4 there and 3 here" in capsys.readouterr().err
+
+
 def test_finished_runs_of_version_0_1_count_with_a_note(
     plan: list[str], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

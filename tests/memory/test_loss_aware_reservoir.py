@@ -52,6 +52,16 @@ def test_losses_are_those_of_the_network_in_evaluation_mode() -> None:
     assert torch.allclose(weights, expected.detach(), atol=1e-5)
 
 
+def test_losses_that_diverge_are_left_to_be_reported_as_such() -> None:
+    method, memory = owner(), LossAwareReservoir(buffer_size=4)
+    with torch.no_grad():
+        next(method.head.parameters()).fill_(torch.nan)
+    memory.add(random_samples(4))
+    for _ in range(10):
+        memory.add(random_samples(4), method)
+    assert len(memory) == 4
+
+
 def test_the_first_samples_and_a_memory_without_a_method_are_those_of_a_reservoir() -> None:
     stream = [random_samples(9) for _ in range(4)]
     plain, aware = ReservoirBuffer(buffer_size=5), LossAwareReservoir(buffer_size=5)

@@ -20,6 +20,7 @@ from ddn_lightning.reproduce import executor
 from ddn_lightning.reproduce.executor import Event, ProcessExecutor, can_resume, log_of
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs.results import read_result
+from ddn_lightning.runs.run_folder import RunFolder
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 RUNS = Path("runs")
@@ -206,6 +207,20 @@ def test_a_run_that_another_plan_executes_is_waited_for() -> None:
             holder.wait()
     assert states(events, first)[-1] == "found"
     assert not starts_of(first).exists()
+
+
+def test_a_run_that_was_started_by_hand_is_waited_for_and_not_deleted() -> None:
+    (run,) = make_runs(1)
+    run.folder.mkdir(parents=True)
+    by_hand = RunFolder(run.folder, is_new=False).locked()  # before its first checkpoint
+    events = []
+    for event in make_executor().execute([run]):
+        events.append(event)
+        if len(events) == 3:
+            assert set(states(events, run)) == {"elsewhere"}
+            assert run.folder.is_dir()
+            by_hand.unlock()
+    assert states(events, run)[-2:] == ["started", "finished"]
 
 
 def test_cores_are_divided_between_jobs_unless_the_user_sets_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ def test_every_row_of_the_presets_is_used() -> None:
     datasets = {cell.data for cell in ALL_CELLS}
     keys = [facts.key for facts in METHODS.values()]
     own = [
-        Cell("offline", *cell) for cell in itertools.product(datasets, [2000], keys, ["none", "cba"])
+        Cell("offline", *cell) for cell in itertools.product(datasets, [2000, 5000], keys, ["none", "cba"])
     ]  # some are in no table
     for row in ROWS:
         used = [
@@ -196,7 +196,8 @@ def test_every_row_of_the_presets_is_used() -> None:
         assert row.source, row
 
 
-# lr, then alpha and beta of DER++ or consistency weight, stable and plastic rate of CLS-ER; from the authors' own code
+# lr, then alpha and beta of DER++ or consistency weight, stable and plastic rate of CLS-ER; from the authors' own code,
+# that of CLS-ER with half the lr and twice the weight, as its loss is one mean over two batches
 PUBLISHED = {
     ("er", "cifar10", 200): ["0.1"],
     ("er", "cifar100", 5000): ["0.1"],
@@ -207,10 +208,10 @@ PUBLISHED = {
     ("derpp", "cifar100", 2000): ["0.03", "0.1", "0.5"],
     ("derpp", "tiny_imagenet", 2000): ["0.03", "0.2", "0.5"],
     ("derpp", "tiny_imagenet", 5000): ["0.03", "0.1", "0.5"],
-    ("cls_er", "cifar10", 200): ["0.1", "0.15", "0.1", "0.3"],
-    ("cls_er", "cifar10", 500): ["0.1", "0.15", "0.1", "0.9"],
-    ("cls_er", "tiny_imagenet", 2000): ["0.05", "0.1", "0.05", "0.08"],
-    ("cls_er", "tiny_imagenet", 5000): ["0.05", "0.1", "0.07", "0.08"],
+    ("cls_er", "cifar10", 200): ["0.05", "0.3", "0.1", "0.3"],
+    ("cls_er", "cifar10", 500): ["0.05", "0.3", "0.1", "0.9"],
+    ("cls_er", "tiny_imagenet", 2000): ["0.025", "0.2", "0.05", "0.08"],
+    ("cls_er", "tiny_imagenet", 5000): ["0.025", "0.2", "0.07", "0.08"],
     ("er_ace", "cifar100", 2000): ["0.03"],
     ("icarl", "cifar10", 500): ["0.1", "0.00001"],
     ("icarl", "cifar100", 2000): ["0.3", "0.00001"],
@@ -221,6 +222,8 @@ PUBLISHED = {
     ("x_der", "cifar100", 2000): ["0.03", "0.6", "0.9", "0.85", "0.01", "0.2"],
     ("si", "cifar10", 500): ["0.03", "0.5", "1"],
     ("lode", "tiny_imagenet", 2000): ["0.03", "0.2", "0.5", "0.1"],
+    ("lode", "tiny_imagenet", 5000): ["0.03", "0.1", "0.5", "0.1"],
+    ("lode", "cifar100", 5000): ["0.03", "0.2", "0.2", "0.5"],
     ("mkd", "cifar10", 500): ["0.03", "5.5", "0.01", "4"],
     ("pcr", "cifar100", 5000): ["0.1", "0.09"],
     ("scr", "cifar10", 200): ["0.1", "0.1", "128", "100"],
@@ -278,6 +281,7 @@ def test_an_empty_field_matches_anything_and_lower_rows_win() -> None:
         ("paper,,,many,,,--a 1,", "buffer must be empty or a number, got many"),
         ("paper,,,,,,--a 1 --b,", "overrides must be pairs of --option value, got --a 1 --b"),
         ("paper,,,,,,a 1,", "overrides must be pairs of --option value, got a 1"),
+        ("paper,,,,,,--a 'b,", "line 2: overrides must be words of a shell, got --a 'b: No closing quotation"),
         ("paper,,,,,--a 1", "expected 8 columns"),
         ("paper,,,,,,--a 1,me,too", "expected 8 columns"),
     ],
@@ -287,6 +291,12 @@ def test_errors_in_the_presets_file_are_named(line: str, message: str) -> None:
     Path("configs/tuned.csv").write_text(f"{','.join(COLUMNS)}\n{line}\n")
     with pytest.raises(ConfigurationError, match=message):
         read_presets(Path("configs"))
+
+
+def test_a_presets_file_in_another_encoding_is_named() -> None:
+    Path("mine.csv").write_bytes(f"{','.join(COLUMNS)}\npaper,,,,,,--a 1,\xb1 2\n".encode("latin-1"))
+    with pytest.raises(ConfigurationError, match="mine.csv must be UTF-8 text"):
+        read_presets(CONFIGS, "mine.csv")
 
 
 def names(**changes: Any) -> list[str]:
@@ -321,6 +331,15 @@ def test_a_run_folder_depends_on_settings_in_files_but_not_on_comments() -> None
     assert name() == before
     path.write_text(path.read_text().replace("batch_size: 32", "batch_size: 10"))
     assert name() != before
+
+
+def test_a_run_folder_depends_on_the_contents_of_further_files() -> None:
+    for option in (["-c", "mine.yaml"], ["--config=mine.yaml"]):
+        found = []
+        for lr in (0.1, 0.5):
+            Path("mine.yaml").write_text(f"model: {{init_args: {{lr: {lr}}}}}")
+            found.append(names(extra=option)[0])
+        assert found[0] != found[1]
 
 
 def test_selections_and_options_reach_the_commands(capsys: pytest.CaptureFixture[str], parsed: Parsed) -> None:
