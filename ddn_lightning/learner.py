@@ -75,6 +75,7 @@ class Learner(Constructed, LightningModule, ABC):
     stores_logits: ClassVar[bool]  # whether the memory stores logits with its samples
     rehearses_labels: ClassVar[bool]  # in its loss, where a distiller can soften them
     needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
+    lost_in_rounding: ClassVar[str] = ""  # what weights in half precision would lose, if anything
 
     backbone: Backbone
     head: nn.Module

@@ -14,9 +14,9 @@ from ddn_lightning.bench.measure import Report, measure
 from ddn_lightning.bench.prepared_method import PARTS, Workload
 from ddn_lightning.cli.device import AUTO, HELP, find_device
 from ddn_lightning.cli.parser import CommandParser, class_names
-from ddn_lightning.distill.bilevel_distiller import PRECISIONS
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.precision import PRECISIONS
 
 DESCRIPTION = """Measure the cost of a training step on this machine: each method with and without DDN, the modes of
 DDN's gradient against an unrolled one, the parts of a step, the loop around it, and the input pipeline. What a

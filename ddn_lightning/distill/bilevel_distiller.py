@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
 from ddn_lightning.distill import hypergradient
@@ -15,9 +14,8 @@ from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import is_logged, syncs_batch_norm
 from ddn_lightning.optimization import descend
+from ddn_lightning.precision import check_precision
 from ddn_lightning.samples import Samples, cross_entropy
-
-PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
 class BilevelDistiller(LabelDistiller):
@@ -62,7 +60,7 @@ class BilevelDistiller(LabelDistiller):
     def begin_fit(self, method: Learner) -> None:
         """Refuse too low a precision, and SyncBatchNorm, which has no forward-mode derivative."""
         super().begin_fit(method)
-        check_precision(method.trainer, type(self).__name__)
+        check_precision(method.trainer, type(self).__name__, "gradients")
         if self.needs_forward_mode and _is_batch_norm_synchronised(method):
             raise ConfigurationError(
                 f"lookahead must be head or step with synchronised BatchNorm, got {self.lookahead}: torch's "
@@ -210,21 +208,6 @@ class BilevelDistiller(LabelDistiller):
         learned = hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner, learn=False), lr)
         even = hypergradient.surrogate(look_ahead, lambda logits: self.inner_loss(logits, inner, uniform), lr)
         return (even - learned).detach()
-
-
-def check_precision(trainer: Trainer, name: str, lost: str = "gradients") -> None:
-    """Refuse a precision in which gradients through a virtual step are mostly noise, and moving averages stand still.
-
-    Args:
-        trainer: The Trainer.
-        name: Name of the class that has them.
-        lost: What it has.
-    """
-    if str(trainer.precision) not in PRECISIONS:
-        raise ConfigurationError(
-            f"precision must be one of {', '.join(PRECISIONS)} with {name}, whose {lost} are lost in rounding "
-            f"otherwise, got {trainer.precision}"
-        )
 
 
 def _is_batch_norm_synchronised(method: Learner) -> bool:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.distill.bilevel_distiller import check_precision
 from ddn_lightning.errors import check_fraction, check_not_negative
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
@@ -42,6 +41,8 @@ class CLSER(ReplayMethod):
         cost="2 forward passes on memory",
     )
 
+    lost_in_rounding = "moving averages"
+
     def __init__(
         self,
         *args: Any,
@@ -66,12 +67,6 @@ class CLSER(ReplayMethod):
     def backbones(self) -> list[nn.Module]:
         """The backbone and those of the averages."""
         return [self.backbone, *(average.get_submodule("backbone") for average in self.averages.values())]
-
-    def setup(self, stage: str) -> None:
-        """Refuse too low a precision."""
-        super().setup(stage)
-        if stage == "fit":
-            check_precision(self.trainer, type(self).__name__, "moving averages")
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy on both batches, and the distance to the more confident average."""

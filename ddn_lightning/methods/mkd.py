@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from ddn_lightning.distill.bilevel_distiller import check_precision
 from ddn_lightning.errors import check_fraction, check_not_negative, check_positive
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.replay_method import ReplayMethod
@@ -49,6 +48,8 @@ class MKD(ReplayMethod):
         cost="on each batch 1 forward pass of the average and 1 more view",
     )
 
+    lost_in_rounding = "moving averages"
+
     def __init__(
         self,
         *args: Any,
@@ -73,12 +74,6 @@ class MKD(ReplayMethod):
     def backbones(self) -> list[nn.Module]:
         """The backbone and the teacher's."""
         return [self.backbone, self.teacher.get_submodule("backbone")]
-
-    def setup(self, stage: str) -> None:
-        """Refuse too low a precision."""
-        super().setup(stage)
-        if stage == "fit":
-            check_precision(self.trainer, type(self).__name__, "moving averages")
 
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """Cross-entropy and distance to the teacher, on both batches."""

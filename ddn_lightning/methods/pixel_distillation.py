@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_progress_bar import track
-from ddn_lightning.distill.bilevel_distiller import check_precision
 from ddn_lightning.distill.hypergradient import FrozenNetwork, pixel_surrogate
 from ddn_lightning.distill.learned_labels import RowAdam
 from ddn_lightning.distributed import local_share
@@ -42,6 +41,7 @@ class PixelDistillation(ER):
             ``lr`` the learning rate of the virtual step.
     """
 
+    lost_in_rounding = "gradients"
     memory: SlotBuffer
     memory_class = SlotBuffer
 
@@ -79,12 +79,6 @@ class PixelDistillation(ER):
 
     def end_learning(self, slots: Tensor) -> None:
         """Store the further parameters."""
-
-    def setup(self, stage: str) -> None:
-        """Refuse too low a precision."""
-        super().setup(stage)
-        if stage == "fit":
-            check_precision(self.trainer, type(self).__name__)
 
     def end_task(self) -> None:
         """Learn the images in the memory."""

@@ -34,6 +34,7 @@ from ddn_lightning.methods.start_checks import check_part, check_start, check_us
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
 from ddn_lightning.notes import note
+from ddn_lightning.precision import check_precision
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
@@ -266,6 +267,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""
         if self.trainer.state.fn == "fit":
             check_trainer(self.trainer)
+            if self.lost_in_rounding:
+                check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
         needed: list[Callback] = [Forgetting(), RandomState(), LoggedCurves()]
         if self.memory_draws:
             needed.insert(0, ReservoirSampling())
