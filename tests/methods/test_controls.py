@@ -14,6 +14,7 @@ from torch import Tensor
 from ddn_lightning import (
     ER,
     ConfigurationError,
+    DataDistillNet,
     DERPlusPlus,
     ICaRL,
     Joint,
@@ -25,6 +26,15 @@ from ddn_lightning import (
 )
 
 HOSTS = [method for method in METHODS if method.takes_distiller() and method.__module__.startswith("ddn_lightning.")]
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_a_plug_in_and_its_control_at_once_are_noted(
+    fit: Fit, weight: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(lambda: build(ER, DataDistillNet, old_memory_weight=weight), sequence(), max_steps=1)
+    noted = "note: old_memory_weight = 1.0 beside DataDistillNet: both draw old memory" in capsys.readouterr().err
+    assert noted == bool(weight)
 
 
 @pytest.mark.parametrize("host", HOSTS)
