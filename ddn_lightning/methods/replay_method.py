@@ -297,10 +297,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         if self.distiller is not None:
             self.distiller.check(self)
             if self.old_memory_weight:
-                name = type(self.distiller).__name__
-                note(
-                    f"old_memory_weight = {self.old_memory_weight} beside {name}: both draw old memory, with both labels"
-                )
+                both = f"old_memory_weight = {self.old_memory_weight} beside {type(self.distiller).__name__}"
+                note(f"{both}: both draw old memory, the one with hard labels")
 
     def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
         needed = (Forgetting, RandomState, ReservoirSampling)
