@@ -103,6 +103,11 @@ class PartTimes:
             for part in self.parts:
                 delattr(part.owner, part.function)  # the wrapper, which hides the method of the class
 
+    def warm_up(self) -> None:
+        """Call the action once and forget its times."""
+        self.watch()
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
+
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             with self._within(part):

@@ -84,6 +84,8 @@ def _steps(methods: Sequence[type[ReplayMethod]], workload: Workload, rounds: in
         "parts": {name: times.watch for name, times in parts.items()},
     }
     actions = {f"{kind} {name}": action for kind, named in kinds.items() for name, action in named.items()}
+    for watched in parts.values():
+        watched.warm_up()
     timings = time_in_turns(actions, rounds, clock, section("steps", (rounds + 1) * len(actions)))
     unit = min(timings[f"steps {UNIT}"])
     times = {name: {part: 1e3 * t.seconds.get(part, 0.0) / (rounds + 1) for part in PARTS} for name, t in parts.items()}

@@ -20,7 +20,7 @@ from ddn_lightning.lightning_internals import batches_logged
 from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES, AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.metrics.prediction_table import PredictionTable
-from ddn_lightning.notes import note
+from ddn_lightning.notes import note, note_once
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
@@ -258,6 +258,9 @@ class Forgetting(TaskCallback):
         """Store the row just measured in the method's matrices; returns their summary."""
         class_il, task_il = self._last_row(self.metric)
         method.store_row(self.stage, {"accuracy_matrix": class_il, "task_il_matrix": task_il})
+        if missing := [task + 1 for task in class_il[: self.stage + 1].isnan().nonzero().flatten().tolist()]:
+            limit = method.trainer.limit_val_batches
+            note_once(f"no image of the tasks {missing} was measured (limit_val_batches = {limit}): no ACC and FM")
         shape = self.predictions.confusion.shape
         table = {name: value.reshape(shape) for name, value in self.predictions.compute().items()}
         for callback in method.trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it

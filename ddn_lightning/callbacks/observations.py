@@ -33,9 +33,10 @@ DTYPES = {
 class Observations(TaskCallback):
     """Records the contents of the memory, its soft labels and the predictions in :attr:`observed`.
 
-    The soft labels are those that the finished task was trained with, from before the distiller's snapshot. All ranks
-    record the same; the state is part of the checkpoint. The callback changes no weight and no random stream, so a run
-    with it equals a run without it.
+    The soft labels are by the G that the finished task was trained with, from before the distiller's snapshot, for the
+    images as they are and the network as it is tested; in training both were augmented and normalised by batch. All
+    ranks record the same; the state is part of the checkpoint. The callback changes no weight and no random stream, so
+    a run with it equals a run without it.
 
     Example:
         >>> observations = Observations()
@@ -67,7 +68,8 @@ class Observations(TaskCallback):
         slots = method.stored_samples.slots[places]  # some slots may be empty
         shown = _spread_over_classes(labels[places], MOST_SHOWN)
         found = method.stored_samples[slots[shown]]
-        pictures = {} if is_features(found.images) else {"sample_images": found.images.cpu()}
+        is_picture = not is_features(found.images) and found.images.shape[1] in (1, 3)  # grey or colour
+        pictures = {"sample_images": found.images.cpu()} if is_picture else {}
         self._record(**pictures, sample_labels=found.labels.cpu())
         if method.distiller is not None:
             self._record_soft_labels(method, task, slots, shown)

@@ -59,7 +59,7 @@ class BiasAdaptor(BilevelDistiller):
         self,
         lr: float = 1e-3,
         hidden_dim: int = 256,
-        lookahead: Literal["exact", "head", "matching", "step"] = "head",
+        lookahead: Literal["exact", "head", "matching"] = "head",
         update_every: int = 1,
         alpha: float = 1.0,
         apply_from_task: int = 2,

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from ddn_lightning.distill import hypergradient
@@ -13,6 +14,7 @@ from ddn_lightning.distributed import sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import is_logged, syncs_batch_norm
+from ddn_lightning.notes import note_once
 from ddn_lightning.optimization import descend
 from ddn_lightning.precision import check_precision
 from ddn_lightning.samples import Samples, cross_entropy
@@ -21,10 +23,10 @@ from ddn_lightning.samples import Samples, cross_entropy
 class BilevelDistiller(LabelDistiller):
     """Learns labels such that a classifier step on them also lowers the loss on everything seen (Eq. 6).
 
-    Algorithm 2 of the DDN paper. *Inner*: a virtual SGD step on a draw from memory, with hard labels plus ``alpha``
-    times soft ones. *Outer*: the hard-label loss of the stepped network on the incoming batch and on memory, whose
-    gradient updates the labels. Override :meth:`inner_batch`, :meth:`inner_loss` or :meth:`outer_batch` for another
-    reading of the paper.
+    Algorithm 2 of the DDN paper. *Inner*: a virtual step of plain SGD, with the classifier's learning rate but neither
+    its momentum, weight decay nor clipping, on a draw from memory, with hard labels plus ``alpha`` times soft ones.
+    *Outer*: the hard-label loss of the stepped network on the incoming batch and on memory, whose gradient updates the
+    labels. Override :meth:`inner_batch`, :meth:`inner_loss` or :meth:`outer_batch` for another reading of the paper.
 
     Args:
         lr: Learning rate of Adam.
@@ -78,8 +80,13 @@ class BilevelDistiller(LabelDistiller):
                 f"{name} needs SGD as the classifier's optimizer, since its virtual step is one of SGD, got "
                 f"{type(classifier).__name__}"
             )
-        if len(rates := {float(group["lr"]) for group in classifier.param_groups}) > 1:
-            raise ConfigurationError(f"{name} needs one learning rate for the virtual step, got {sorted(rates)}")
+        if len(rates := _rates(classifier)) > 1:
+            raise ConfigurationError(f"{name} needs one learning rate for the virtual step, got {rates}")
+        if self.lookahead == "step" and type(self).before_step is not LabelDistiller.before_step:
+            raise ConfigurationError(
+                f"lookahead must be exact, head or matching with {name}, which learns before the classifier's step, "
+                "got step"
+            )
         if not others:
             raise ConfigurationError(
                 f"configure_optimizers must return two optimizers with {name}, the classifier's and "
@@ -122,6 +129,9 @@ class BilevelDistiller(LabelDistiller):
 
     def learn(self, method: Learner, inner: Samples, outer: list[Samples]) -> None:
         """Take one step of Adam on the outer loss after a virtual step."""
+        if len(rates := _rates(method.trainer.optimizers[0])) > 1:  # a callback has added parameters
+            name = type(self).__name__
+            note_once(f"the virtual step of {name} takes {method.current_lr} for all parameters, the real one {rates}")
         with torch.autocast(method.device.type, enabled=False):  # tangents in half precision are mostly noise
             value = self._descend(self.outer_loss(method, inner, outer), method.distiller_optimizer)
         self._note_loss(method, value, "the hypergradient")
@@ -132,7 +142,8 @@ class BilevelDistiller(LabelDistiller):
         if look_ahead.virtual_step is not None:
             self._note_loss(method, look_ahead.virtual_step.outer_loss, "the outer loss")
         if is_logged(method.trainer):
-            self._log(method, inner, outer, look_ahead)
+            with isolate_rng():  # of dropout: what is logged does not change the run
+                self._log(method, inner, outer, look_ahead)
         return hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner), method.current_lr)
 
     def learned_inner_loss(self, inner: Samples, logits: Tensor, learn: bool = True) -> Tensor:
@@ -208,6 +219,11 @@ class BilevelDistiller(LabelDistiller):
         learned = hypergradient.surrogate(look_ahead, partial(self.learned_inner_loss, inner, learn=False), lr)
         even = hypergradient.surrogate(look_ahead, lambda logits: self.inner_loss(logits, inner, uniform), lr)
         return (even - learned).detach()
+
+
+def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
+    """The learning rates of its parameter groups."""
+    return sorted({float(group["lr"]) for group in optimizer.param_groups})
 
 
 def _is_batch_norm_synchronised(method: Learner) -> bool:

@@ -26,7 +26,8 @@ class AccuracyMatrix(Metric):
     are summed over devices.
 
     Args:
-        task_classes: Classes of each task: ``bool`` (tasks, num_classes), or their numbers (tasks, classes per task).
+        task_classes: Classes of each task: ``bool`` (tasks, num_classes), or their numbers (tasks, classes per task);
+            the highest is the last class.
         over: See :func:`~ddn_lightning.metrics.functional.forgetting`.
         reference: See :func:`~ddn_lightning.metrics.functional.forgetting`.
         **kwargs: Arguments of :class:`torchmetrics.Metric`.
@@ -55,7 +56,7 @@ class AccuracyMatrix(Metric):
         num_tasks = len(task_classes)
         is_class_of_task = task_classes
         if task_classes.dtype != torch.bool:
-            is_class_of_task = torch.zeros(num_tasks, task_classes.numel(), dtype=torch.bool)
+            is_class_of_task = torch.zeros(num_tasks, 1 + int(task_classes.max()), dtype=torch.bool)
             is_class_of_task.scatter_(1, task_classes, True)
         self.register_buffer("is_class_of_task", is_class_of_task.clone(), persistent=False)
         for name in ("class_il_correct", "task_il_correct", "total"):
@@ -85,15 +86,17 @@ class AccuracyMatrix(Metric):
 
 
 def summary(matrix: Tensor, over: Over = "previous", reference: Reference = "best") -> dict[str, Tensor]:
-    """ACC, FM, BWT and AAA of the stages measured so far; empty before the first.
+    """ACC, FM, BWT and AAA of the stages measured so far; empty before the first, and if one was measured in part.
 
     >>> nan = torch.nan
     >>> found = summary(torch.tensor([[90.0, nan, nan], [60.0, 80.0, nan], [nan, nan, nan]]))
     >>> {name: value.item() for name, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
     {'average_accuracy': 70.0, 'forgetting': 30.0, 'backward_transfer': -30.0, 'average_anytime_accuracy': 80.0}
     """
-    stages = int((~matrix.diagonal().isnan()).cumprod(0).sum())
-    if stages == 0:
+    is_measured = ~matrix.isnan()
+    is_whole = (is_measured | is_measured.new_ones(is_measured.shape).triu(1)).all(dim=1)  # each task learned so far
+    stages = int(is_whole.cumprod(0).sum())
+    if stages == 0 or is_measured[stages:].any():
         return {}
     done = matrix[:stages, :stages]
     return {

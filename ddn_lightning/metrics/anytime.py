@@ -134,6 +134,7 @@ def anytime_summary(accuracies: Tensor, tasks: Tensor) -> dict[str, Tensor]:
     if not trained.any():
         return {}
     during = accuracies[trained], tasks[trained]
+    begun = _among(during[0], _numbers(accuracies) <= during[1][:, None])  # a task counts from its first batch on
     gaps = stability_gaps(*during)
     known = gaps[~gaps.isnan()]
     return {
@@ -142,8 +143,8 @@ def anytime_summary(accuracies: Tensor, tasks: Tensor) -> dict[str, Tensor]:
         "worst_case_accuracy": worst_case_accuracy(*during),
         "average_stability_gap": known.mean(),
         "worst_stability_gap": known.amax() if len(known) else known.sum() + torch.nan,
-        "windowed_forgetting": windowed_forgetting(during[0]),
-        "windowed_plasticity": windowed_plasticity(during[0]),
+        "windowed_forgetting": windowed_forgetting(begun),
+        "windowed_plasticity": windowed_plasticity(begun),
         "forward_transfer": forward_transfer(accuracies, tasks),
     }
 

@@ -30,6 +30,10 @@ class TorchvisionBackbone(PretrainedBackbone):
 
         check_name(name, models.list_models(module=models), "torchvision")
         model: nn.Module = models.get_model(name, **{"weights": "DEFAULT" if pretrained else None, **arguments})
+        if getattr(model, "aux_logits", False):  # GoogLeNet and Inception classify in training by further heads, too
+            for part, without in {"aux_logits": False, "aux1": None, "aux2": None, "AuxLogits": None}.items():
+                if hasattr(model, part):
+                    setattr(model, part, without)
         linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
         if not linear:
             raise ConfigurationError(f"name must be a model with a linear classifier, got {name}")

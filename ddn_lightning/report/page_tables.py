@@ -8,7 +8,7 @@ from ddn_lightning.report.group_comparison import HEADER, GroupComparison, cells
 from ddn_lightning.report.paper import paper_target, why_not_the_papers
 from ddn_lightning.report.paper_setting import PAPER_DATA
 from ddn_lightning.report.run_labels import method_title, run_labels
-from ddn_lightning.report.seed_group import by_seed, differences, varied_settings
+from ddn_lightning.report.seed_group import by_seed, differences, one_per_seed, varied_settings
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, duration
 from ddn_lightning.runs.recorded_run import RecordedRun
@@ -103,8 +103,8 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
 
 
 def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
-    """One row per group of runs that differ only in their seed, if any group has at least two."""
-    groups = by_seed(runs)
+    """One row per group of runs that differ only in their seed, if any group has at least two; a seed counts once."""
+    groups = [one_per_seed(group) for group in by_seed(runs)]
     if all(len(group) == 1 for group in groups):
         return PageTable()
     with_paper = has_paper(runs)

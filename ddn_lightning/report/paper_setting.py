@@ -10,16 +10,31 @@ from ddn_lightning.runs.results import Results
 DATA = "data.init_args."
 NETWORK, WIDTH = "ResNet18", 64
 SETTINGS = {1: "online", 50: "offline"}  # by epochs per task
-WEIGHTS = {"alpha": 1.0, "beta": 0.9}  # of DDN, in all tables
-OPTIONS = {  # an option that a run does not record counts as the paper's
+OPTIONS = {  # an option that a run does not record counts as the paper's; learning rates and the look-ahead may differ
     f"{DATA}batch_size": 32,
+    f"{DATA}flip": True,
+    f"{DATA}padding": 4,
     f"{MODEL}replay_batch_size": 32,
+    f"{MODEL}momentum": 0,
+    f"{MODEL}weight_decay": 0,
+    f"{MODEL}batches": "separate",
+    f"{MODEL}gradient_clip_val": None,
     f"{DATA}class_order_seed": None,
     f"{DATA}validation_share": None,
     f"{DATA}validation_per_class": None,
     **{MODEL + name: value for name, value in CONTROLS.items()},
     "trainer.overfit_batches": 0,
 }
+OF_DDN = {"alpha": 1.0, "beta": 0.9, "memory": "old", "compose": "additive", "apply_from_task": 2, "update_every": 1}
+OF_DDN |= {"outer": "current_and_memory"}
+CLASSES = {  # of an argument that is an object; none if there is none in the paper
+    "memory": ("ReservoirBuffer", "LowRankMemory"),
+    "optimizer": ("SGD",),
+    "lr_scheduler": (),
+    "rand_augment": (),
+    "transform": (),
+}
+PRECISIONS = (None, 32, "32", "32-true")
 FORGETTING = {"over": "previous", "reference": "best"}
 LIMITS = ("trainer.limit_train_batches", "trainer.limit_val_batches")
 
@@ -75,11 +90,17 @@ def _network(config: Mapping[str, Any]) -> list[str]:
 def _options(results: Results, config: Mapping[str, Any]) -> list[str]:
     options: dict[str, Any] = dict(OPTIONS)
     if results.plugin == "DataDistillNet":
-        options |= {f"{MODEL}distiller.init_args.{name}": value for name, value in WEIGHTS.items()}
+        options |= {f"{MODEL}distiller.init_args.{name}": value for name, value in OF_DDN.items()}
     given = {key: config.get(key, value) for key, value in options.items()}
     found = [
         f"{_name(key)} {given[key]} instead of {_text(options[key])}" for key in given if given[key] != options[key]
     ]
+    for name, usual in CLASSES.items():
+        given_class = str(config.get(f"{MODEL}{name}.class_path", "")).rpartition(".")[2]
+        if given_class and given_class not in usual:
+            found.append(f"{name} {given_class} instead of {usual[0] if usual else 'none'}")
+    if (precision := config.get("trainer.precision")) not in PRECISIONS:
+        found.append(f"precision {precision} instead of 32-true")
     order = config.get(f"{DATA}class_order")
     if order is not None and not (isinstance(order, list) and order == list(range(len(order)))):
         found.append("another class order")

@@ -81,6 +81,15 @@ def by_seed(runs: Iterable[RecordedRun], ignored: Sequence[str] = ()) -> list[li
     return list(groups.values())
 
 
+def one_per_seed(runs: Iterable[RecordedRun]) -> list[RecordedRun]:
+    """The first run of each seed, of those with results: a repeat is no further evidence."""
+    known: dict[int, RecordedRun] = {}
+    for run in runs:
+        if run.results is not None:
+            known.setdefault(run.results.seed, run)
+    return list(known.values())
+
+
 @dataclass(frozen=True, eq=False)
 class SeedGroup:
     """Finished runs that differ only in their seed, by seed."""

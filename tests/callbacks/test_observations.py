@@ -20,6 +20,7 @@ from ddn_lightning import (
     RandomLabels,
     ReplayMethod,
     RingBuffer,
+    SmallNet,
     TaskCallback,
 )
 from ddn_lightning.runs.observed import Observed, load_observed, save_observed
@@ -172,6 +173,23 @@ def test_a_large_memory_is_labelled_in_part_and_evenly(fit: Fit, monkeypatch: py
     assert labelled[-1].equal(method.memory.labels[torch.linspace(0, size - 1, 7, dtype=torch.float64).long()])
     assert observed.sample_labels is not None
     assert sorted(observed.sample_labels.tolist()) == sorted(labelled[-1].tolist())
+
+
+def test_images_that_are_neither_grey_nor_colour_are_observed_without_pictures(fit: Fit, tmp_path: Path) -> None:
+    class FourChannels(TinySequence):
+        mean, std = (0.5,) * 4, (0.25,) * 4
+
+        def load(self, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
+            images, labels = super().load(train)
+            return images.repeat(1, 4, 1, 1), labels
+
+    make = lambda: ER(SmallNet(in_channels=4, width=4), num_classes=6, buffer_size=12)  # noqa: E731
+    _, observed = watched(fit, make, sequence=FourChannels(batch_size=6))
+    assert observed.sample_images is None
+    save_observed(observed, tmp_path)
+    loaded = load_observed(tmp_path)
+    assert loaded is not None
+    assert loaded.composition.equal(observed.composition)
 
 
 def test_a_memory_with_empty_slots_is_observed_where_it_holds_samples(fit: Fit) -> None:

@@ -9,6 +9,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from ddn_lightning import ER, ERACE, BiasAdaptor, ConfigurationError, DERPlusPlus, Learner, ReplayMethod, Samples
+from ddn_lightning.distill.other_readings import UnseenOuter
 
 
 def unrolled(adaptor: BiasAdaptor, method: Learner, inner: Samples, outer: Samples, stepped: str) -> Tensor:
@@ -24,6 +25,14 @@ def unrolled(adaptor: BiasAdaptor, method: Learner, inner: Samples, outer: Sampl
     gradients = torch.autograd.grad(losses, list(moved.values()), create_graph=True)
     after = {name: p - method.current_lr * g for (name, p), g in zip(moved.items(), gradients, strict=True)}
     return functional.cross_entropy(functional_call(network, {**before, **after}, (outer.images,)), outer.labels)
+
+
+@pytest.mark.parametrize("kind", [BiasAdaptor, UnseenOuter])
+def test_what_learns_before_the_step_cannot_take_the_gradient_of_it(fit: Fit, kind: Any) -> None:
+    distiller = kind()
+    distiller.lookahead = "step"
+    with pytest.raises(ConfigurationError, match=f"with {kind.__name__}, which learns before the classifier's step"):
+        fit(lambda: ER(small_net(), num_classes=6, distiller=distiller))
 
 
 @pytest.mark.parametrize(("lookahead", "stepped"), [("exact", ""), ("head", "head")])

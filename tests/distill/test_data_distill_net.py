@@ -7,7 +7,8 @@ import torch
 from every_method import HOSTS_BY_DEFAULT, METHODS, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger
 from tiny import DropoutNet, Fit, MakeTrainer, TinySequence, random_samples, small_net
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -495,6 +496,27 @@ def test_synchronised_batch_norm_is_refused_where_there_is_no_derivative(
     message = f"lookahead must be head or step with synchronised BatchNorm, got {lookahead}"
     with pytest.raises(Exception, match=message if is_refused else "SyncBatchNorm"):
         trainer.fit(method, TinySequence(batch_size=12))
+
+
+@pytest.mark.parametrize("lookahead", ["exact", "head", "step"])
+def test_how_often_is_logged_does_not_change_the_run(fit: Fit, lookahead: str) -> None:
+    def make() -> ReplayMethod:
+        return ER(DropoutNet(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]
+
+    often, seldom = (fit(make, log_every_n_steps=every, logger=CSVLogger("logs")) for every in (1, 3))
+    for name, parameter in often.named_parameters():
+        assert torch.equal(parameter, seldom.get_parameter(name)), name
+
+
+def test_learning_rates_that_come_to_differ_are_noted(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
+    class Unfreeze(Callback):
+        def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            if trainer.current_epoch == 1:
+                extra = torch.nn.Parameter(torch.zeros(1))
+                trainer.optimizers[0].add_param_group({"params": [extra], "lr": 0.5})
+
+    fit(lambda: build(ER, DataDistillNet), callbacks=[Unfreeze()])
+    assert "the virtual step of DataDistillNet takes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])

@@ -56,6 +56,17 @@ def test_the_hooks_of_a_task_run_in_order(fit: Fit) -> None:
     assert method.endings[:3].tolist() == [1, 1, 1]
 
 
+def test_an_evaluation_that_misses_a_task_gives_no_accuracy_and_says_so(
+    fit: Fit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = TinySequence(batch_size=12, eval_batch_size=4)
+    method = fit(lambda: ER(small_net(), num_classes=6), data, limit_val_batches=1)
+    missing = [task + 1 for task in method.accuracy_matrix[2].isnan().nonzero().flatten().tolist()]
+    assert missing
+    assert Forgetting().summary(method.accuracy_matrix) == {}
+    assert f"no image of the tasks {missing} was measured (limit_val_batches = 1)" in capsys.readouterr().err
+
+
 def test_stopping_within_a_task_does_not_end_it(fit: Fit) -> None:
     diary = Diary()
     sequence = TinySequence(batch_size=6)  # 4 steps per task

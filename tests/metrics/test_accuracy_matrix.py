@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from ddn_lightning import AccuracyMatrix
@@ -20,6 +21,23 @@ def test_rows_against_counting_by_hand() -> None:
 
 def test_a_summary_before_the_first_evaluation_is_empty() -> None:
     assert summary(torch.full((3, 3), torch.nan)) == {}
+
+
+@pytest.mark.parametrize("place", [(1, 1), (1, 0), (2, 1)])
+def test_an_evaluation_in_part_has_no_summary_instead_of_an_earlier_one(place: tuple[int, int]) -> None:
+    matrix = torch.full((3, 3), 50.0).masked_fill(torch.ones(3, 3).triu(1).bool(), torch.nan)
+    assert summary(matrix)["average_accuracy"] == 50
+    matrix[place] = torch.nan
+    assert summary(matrix) == {}
+
+
+@pytest.mark.parametrize("numbers", [[[0, 1], [0, 1]], [[3, 7], [1, 9]]])
+def test_classes_may_come_again_and_have_any_numbers(numbers: list[list[int]]) -> None:
+    classes = torch.tensor(numbers)
+    metric = AccuracyMatrix(classes)
+    scores = torch.eye(1 + int(classes.max()))[classes[1]]
+    metric.update(1, scores, classes[1], torch.ones(2, dtype=torch.long))
+    assert metric.compute()["class_il"][1, 1] == 100
 
 
 def test_counts_of_several_devices_add_up() -> None:

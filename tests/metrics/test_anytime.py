@@ -73,6 +73,15 @@ def test_the_evaluation_of_the_untrained_network_counts_for_forward_transfer_onl
     assert float(found["average_accuracy_over_steps"]) == pytest.approx((50 + 80 + 65 + 200 / 3) / 4)  # seen tasks only
 
 
+def test_what_was_measured_before_a_task_began_does_not_change_the_windowed_measures() -> None:
+    tasks = torch.tensor([0, 0, 1, 1])
+    seen = torch.tensor([[50.0, torch.nan], [80, torch.nan], [60, 70], [50, 75]])
+    found, with_unseen = (anytime.anytime_summary(values, tasks) for values in (seen, seen.nan_to_num(nan=5.0)))
+    for name in ("windowed_forgetting", "windowed_plasticity"):
+        assert found[name] == with_unseen[name]
+    assert found["windowed_plasticity"] == (30 + 5) / 2
+
+
 def test_a_run_in_its_first_task_has_no_gap_and_one_not_begun_has_nothing() -> None:
     found = anytime.anytime_summary(ACCURACIES[:2], TASKS[:2])
     assert float(found["worst_case_accuracy"]) == 70

@@ -45,6 +45,12 @@ def test_the_size_of_the_features_is_that_of_the_output(kind: type[Backbone], na
     assert torch.equal(backbone(grey), backbone(grey.repeat(1, 3, 1, 1)))
 
 
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_heads_that_classify_in_training_only_are_left_out(name: str) -> None:
+    backbone = TorchvisionBackbone(name, arguments={"init_weights": False}).train()
+    assert backbone(torch.rand(2, 3, 80, 80)).shape == (2, backbone.feature_dim)
+
+
 def test_timm_takes_images_of_other_channels() -> None:
     backbone = TimmBackbone("test_resnet", arguments={"in_chans": 1})
     assert backbone(torch.rand(2, 1, 32, 32)).shape == (2, backbone.feature_dim)

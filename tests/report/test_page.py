@@ -102,6 +102,7 @@ def test_a_diverged_run_is_listed_and_excluded_from_means(recorded_runs: Path) -
     for seed in range(3):
         shutil.copytree(recorded_runs / "er", f"runs/er{seed}", ignore=shutil.ignore_patterns("figures", "*.npz"))
         results = json.loads((recorded_runs / "er/results.json").read_text()) | {"average_accuracy": 50.0 + seed}
+        results["seed"] = seed
         if seed == 2:  # at the very end
             results |= {"status": "diverged", "reason": "loss became nan in task 5 at step 40 with lr 9: lower <lr>"}
         Path(f"runs/er{seed}/results.json").write_text(json.dumps(results))

@@ -100,6 +100,25 @@ def test_a_run_stands_only_beside_the_cell_that_its_options_make() -> None:
         (a_run({"model.init_args.replay_weight": 2.0}), "replay_weight 2.0 instead of 1"),
         (a_run({"model.init_args.old_memory_weight": 1.0}), "old_memory_weight 1.0 instead of 0"),
         (a_run({"model.init_args.running_statistics": "current"}), "running_statistics current instead of all"),
+        (a_run({"model.init_args.batches": "concatenated"}), "batches concatenated instead of separate"),
+        (a_run({"model.init_args.momentum": 0.9}), "momentum 0.9 instead of 0"),
+        (a_run({"model.init_args.weight_decay": 0.01}), "weight_decay 0.01 instead of 0"),
+        (
+            a_run({"model.init_args.memory.class_path": "ddn_lightning.RingBuffer"}),
+            "memory RingBuffer instead of ReservoirBuffer",
+        ),
+        (a_run({"model.init_args.optimizer.class_path": "torch.optim.AdamW"}), "optimizer AdamW instead of SGD"),
+        (
+            a_run({"model.init_args.rand_augment.class_path": "x.RandAugment"}),
+            "rand_augment RandAugment instead of none",
+        ),
+        (a_run({"data.init_args.flip": False}), "flip False instead of True"),
+        (a_run({"trainer.precision": "bf16-mixed"}), "precision bf16-mixed instead of 32-true"),
+        (
+            a_run({ALPHA.replace("alpha", "outer"): "memory"}, plugin="DataDistillNet"),
+            "outer memory instead of current_and_memory",
+        ),
+        (a_run({ALPHA.replace("alpha", "update_every"): 9}, plugin="DataDistillNet"), "update_every 9 instead of 1"),
         (a_run({ALPHA: 0.5}, plugin="DataDistillNet"), "alpha 0.5 instead of 1.0"),
         (
             a_run(forgetting_definition={"over": "previous", "reference": "first"}),

@@ -39,7 +39,7 @@ def test_groups_with_too_few_seeds_are_drawn_but_not_on_the_front() -> None:
         assert list(ring.get_xdata()) == [1, 3]  # in the baseline's steps
         assert list(ring.get_ydata()) == values
         assert len(panel.containers) == 3
-        assert panel.get_xlabel() == "cost in steps of ER"
+        assert panel.get_xlabel() == "processor time / that of ER"
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "ER",

@@ -1,10 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ddn_lightning.report.figures.comparison_figures import ALPHA, BETA, alpha_beta_points
-from ddn_lightning.report.seed_group import by_seed, varied_settings
+from ddn_lightning.report.page_tables import seeds_table
+from ddn_lightning.report.seed_group import by_seed, one_per_seed, varied_settings
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 
@@ -26,6 +28,17 @@ def test_runs_that_differ_only_in_seed_or_folder_are_one_group() -> None:
     assert by_seed([first, chosen]) == [[first, chosen]]
     same_settings = a_run(seed=0, plugin="DataDistillNet")
     assert by_seed([first, same_settings]) == [[first], [same_settings]]
+
+
+def test_a_repeated_seed_counts_once() -> None:
+    first, again, other = a_run(40.0, seed=0), a_run(40.5, seed=0, config={"name": "again"}), a_run(44.0, seed=1)
+    assert one_per_seed([first, again, other]) == [first, other]
+    table = seeds_table([first, again, other])
+    (row,) = table.rows
+    assert any(cell.text == "42.00 ± 2.83 (2)" for cell in row)
+    weighted = [replace(run, config={**run.config, ALPHA: 1.0, BETA: b}) for run in (first, again) for b in (0.5, 0.9)]
+    _, betas = alpha_beta_points(weighted)
+    assert {value: acc.n for value, (acc, _) in betas.items()} == {0.5: 1, 0.9: 1}
 
 
 def test_a_setting_varies_if_two_runs_give_it_different_values() -> None:

@@ -14,13 +14,13 @@ LONGEST_TITLE = 32
 
 
 def is_shown_by_task(is_class_of_task: Tensor) -> bool:
-    """Whether there are more classes than an axis can name, each of one task.
+    """Whether there are more classes than an axis can name, each of one task or, to come, of none.
 
     Args:
         is_class_of_task: Whether each class is one of each task's (tasks, classes).
     """
     tasks, classes = is_class_of_task.shape
-    return classes > MOST_TICKS and tasks > 1 and bool((is_class_of_task.sum(dim=0) == 1).all())
+    return classes > MOST_TICKS and tasks > 1 and bool((is_class_of_task.sum(dim=0) <= 1).all())
 
 
 def shares_by_task(shares: Tensor, is_class_of_task: Tensor) -> Tensor:

@@ -13,10 +13,9 @@ from ddn_lightning.report.figures.predictions import normalised
 from ddn_lightning.report.figures.run_figures import Picture, confusion_picture, entropy_curve, probability_picture
 from ddn_lightning.report.figures.style import DASHES, tasks_left_out
 from ddn_lightning.report.run_labels import method_title, named_groups, run_labels
-from ddn_lightning.report.seed_group import by_seed
+from ddn_lightning.report.seed_group import by_seed, one_per_seed
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.runs.recorded_run import RecordedRun, curves_of
-from ddn_lightning.runs.results import Results
 
 MOST_LINES = 10  # readers cannot distinguish more
 MOST_SIDE_BY_SIDE = 3
@@ -54,6 +53,7 @@ def _by_data(runs: Sequence[RecordedRun]) -> dict[tuple[object, ...], list[Recor
 def _accuracy(runs: Sequence[RecordedRun]) -> list[Picture]:
     """A line per run, those of one group in one colour; of more than can be distinguished, a line per group."""
     groups = named_groups(runs)
+    distinct = {name: one_per_seed(group) for name, group in groups.items()}
     has_few = len(runs) <= MOST_LINES and all(len(group) <= len(DASHES) for group in groups.values())
     if has_few or len(groups) == 1:
         labels = run_labels(runs)
@@ -62,13 +62,13 @@ def _accuracy(runs: Sequence[RecordedRun]) -> list[Picture]:
         figure = task_accuracy_figure(curves, _group_numbers(shown, groups))
         what, left_out = "", _left_out(len(shown), len(runs))
     else:
-        means = {f"{name} ({len(group)})": _mean_matrix(group) for name, group in groups.items()}
+        means = {f"{name} ({len(group)})": _mean_matrix(group) for name, group in distinct.items()}
         chosen = dict(list(means.items())[:MOST_LINES])
         figure = task_accuracy_figure({name: curves_of(matrix) for name, matrix in chosen.items()})
         what, left_out = ", mean of each group (number of runs)", _left_out(len(chosen), len(means), "groups")
     title = f"Accuracy of each task over training{what}{left_out}{tasks_left_out(len(_matrix(runs[0])))}"
     finals = ", ".join(
-        f"{name} {estimate(run.results.acc for run in group if run.results)}" for name, group in groups.items()
+        f"{name} {estimate(run.results.acc for run in group if run.results)}" for name, group in distinct.items()
     )
     caption = f"{title}{_class_orders(runs)}"
     return [Picture("task_accuracy", caption, figure, f"{title}. ACC at the end, mean (number of runs): {finals}.")]
@@ -112,12 +112,14 @@ def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
     }
     if len(costs) < 2:
         return []
-    groups: dict[str, list[Cost]] = {}
-    for cost in costs.values():
-        groups.setdefault(cost.group, []).append(cost)
+    groups = {
+        name: [costs[str(run.folder)] for run in one_per_seed(group) if str(run.folder) in costs]
+        for name, group in named_groups(runs).items()
+    }
     means = [
         f"{name}: ACC {estimate(one.accuracy for one in members)} in {estimate(one.seconds for one in members)} s"
         for name, members in groups.items()
+        if members
     ]
     description = f"Mean ± standard deviation (number of runs). {'; '.join(means)}."
     caption = f"Accuracy against training time, a point per run{_left_out(len(costs), len(runs))}"
@@ -195,12 +197,13 @@ def alpha_beta_points(runs: Iterable[RecordedRun]) -> tuple[Points, Points] | No
 def _points(runs: Sequence[RecordedRun], varied: str, fixed: str) -> Points:
     counts = Counter(float(run.config[fixed]) for run in runs)
     most_frequent = max(counts, key=counts.__getitem__, default=0.0)
-    by_value: dict[float, list[Results]] = {}
+    by_value: dict[float, list[RecordedRun]] = {}
     for run in runs:
-        if run.config[fixed] == most_frequent and run.results is not None:
-            by_value.setdefault(float(run.config[varied]), []).append(run.results)
+        if run.config[fixed] == most_frequent:
+            by_value.setdefault(float(run.config[varied]), []).append(run)
     points: Points = {}
-    for value, results in sorted(by_value.items()):
+    for value, same in sorted(by_value.items()):
+        results = [run.results for run in one_per_seed(same) if run.results is not None]
         acc, fm = estimate(result.acc for result in results), estimate(result.fm for result in results)
         if acc is not None and fm is not None:
             points[value] = (acc, fm)

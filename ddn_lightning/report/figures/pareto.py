@@ -132,7 +132,7 @@ def _draw(
         axes.plot(*zip(*front, strict=True), "o", markersize=15, **RING)
     axes.margins(0.12)
     name = shorten(str(next(iter(baselines)))) if is_relative else ""
-    axes.set(xlabel=f"cost in steps of {name}" if is_relative else "CPU minutes", ylabel=LABELS[measure])
+    axes.set(xlabel=f"processor time / that of {name}" if is_relative else "CPU minutes", ylabel=LABELS[measure])
 
 
 def _marker(index: int) -> dict[str, Any]:
