@@ -16,8 +16,8 @@ from ddn_lightning.report.beside_paper import (
     per_task_table,
 )
 from ddn_lightning.report.figures.beside_paper import beside_paper_figure
-from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs, reported
-from ddn_lightning.report.paper import paper_table, paper_targets
+from ddn_lightning.report.measured import HARD_CONTROL, Group, MeasuredRun, measured_runs, reported
+from ddn_lightning.report.paper import Cell, paper_table, paper_targets
 from ddn_lightning.report.statistic import estimate
 
 ROOT = Path(__file__).parents[2]
@@ -170,6 +170,33 @@ def test_what_the_manual_says_of_the_seed_of_the_other_hosts_is_so() -> None:
     assert half.cpu_minutes / full.cpu_minutes == pytest.approx(0.6, abs=0.05)
     hosts = [groups[replace(in_bfloat16, method=host)][0].acc for host in ("derpp", "cls_er", "er_ace")]
     assert max(hosts) - min(hosts) < abs(full.acc - half.acc)
+
+
+def test_what_the_manual_says_of_full_size_on_one_seed_is_so() -> None:
+    groups, paper = reported(measured_runs()), paper_targets()
+    text = " ".join(documents.PAGES["docs/science/results.md"].split())
+    bed = ("cifar10", "ResNet18 width 20 in bf16-mixed", "online", 200)
+
+    def gain(method: str, *arm: str) -> float:
+        (one,), (alone,) = groups[Group(*bed, method, *arm)], groups[Group(*bed, method, "none", "")]
+        return round(one.acc - alone.acc, 1)
+
+    hosts = ("derpp", "cls_er", "er_ace")
+    hard, ours = ([gain(host, *arm) for host in hosts] for arm in (("none", HARD_CONTROL), ("ddn", "lookahead=step")))
+    cells = [[paper[Cell("online", "cifar10", 200, host, plugin)].acc for host in hosts] for plugin in ("none", "ddn")]
+    theirs = [round(with_ddn - alone, 1) for alone, with_ddn in zip(*cells, strict=True)]
+    expected = f"{min(hard)} to {max(hard)} points more, with DDN from {-min(ours)} less to {max(ours)} more"
+    assert f"{expected}, where the paper has {min(theirs)} to {max(theirs)} more." in text
+    runs = [
+        groups[Group("cifar10", "ResNet18 width 20", "online", 500, "er", *arm)][0]
+        for arm in (("none", ""), ("ddn", "lookahead=step"))
+    ]
+    for run, plugin in zip(runs, ("none", "ddn"), strict=True):
+        target = paper[Cell("online", "cifar10", 500, "er", plugin)]
+        assert f"{run.acc:.2f} / {run.fm:.2f} where" in text
+        assert f"has {target.acc:.2f} / {target.fm:.2f}" in text
+    calibrated = [f"{run.calibrated_acc:.2f} / {run.calibrated_fm:.2f}" for run in runs]
+    assert f"Calibrated, they have {' and '.join(calibrated)}." in text
 
 
 def test_what_the_manual_says_of_the_papers_oddities_is_so() -> None:
