@@ -199,6 +199,27 @@ def test_what_the_manual_says_of_full_size_on_one_seed_is_so() -> None:
     assert f"Calibrated, they have {' and '.join(calibrated)}." in text
 
 
+def test_what_the_manual_says_of_cifar_100_is_so() -> None:
+    groups, paper = reported(measured_runs()), paper_targets()
+    bed = ("cifar100", "ResNet18 width 20", "online", 2000)
+    arms = {"er": ("none", ""), "er + ddn": ("ddn", "lookahead=step"), "hard": ("none", HARD_CONTROL)}
+    runs = {name: groups[Group(*bed, "er", *arm)] for name, arm in arms.items()}
+    runs["er_ace"] = groups[Group(*bed, "er_ace", "none", "")]
+    means = {name: estimate(run.acc for run in members).mean for name, members in runs.items()}
+    targets = [paper[Cell("online", "cifar100", 2000, *arm)].acc for arm in (("er",), ("er", "ddn"), ("er_ace",))]
+    shown = [means[name] for name in ("er", "er + ddn", "er_ace")]
+    assert sorted(targets) == targets
+    assert sorted(shown) == shown
+    assert means["hard"] > max(shown)
+    assert all(5 < theirs - ours < 7 for theirs, ours in zip(targets, shown, strict=True))
+    text = " ".join(documents.PAGES["docs/science/results.md"].split())
+    assert f"DDN gains {means['er + ddn'] - means['er']:.2f} (paper: {targets[1] - targets[0]:.2f})." in text
+    assert f"gains {means['hard'] - means['er']:.2f} and is above all three" in text
+    ends = " and ".join(f"{run.per_task[-1]:.1f}" for run in runs["er_ace"])
+    assert f"it hardly learns the last task, {ends} %." in text
+    assert min(runs, key=lambda name: estimate(run.fm for run in runs[name]).mean) == "er_ace"
+
+
 def test_what_the_manual_says_of_the_papers_oddities_is_so() -> None:
     targets = list(paper_targets().values())
     assert sum(target.cell.setting == "offline" and target.acc + target.fm > 100 for target in targets) == 4
