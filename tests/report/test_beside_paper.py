@@ -16,7 +16,7 @@ from ddn_lightning.report.beside_paper import (
     per_task_table,
 )
 from ddn_lightning.report.figures.beside_paper import beside_paper_figure
-from ddn_lightning.report.measured import HARD_CONTROL, Group, MeasuredRun, measured_runs, reported
+from ddn_lightning.report.measured import HARD_CONTROL, Group, MeasuredRun, difference, measured_runs, reported
 from ddn_lightning.report.paper import Cell, paper_table, paper_targets
 from ddn_lightning.report.statistic import estimate
 
@@ -218,6 +218,29 @@ def test_what_the_manual_says_of_cifar_100_is_so() -> None:
     ends = " and ".join(f"{run.per_task[-1]:.1f}" for run in runs["er_ace"])
     assert f"it hardly learns the last task, {ends} %." in text
     assert min(runs, key=lambda name: estimate(run.fm for run in runs[name]).mean) == "er_ace"
+
+
+def test_what_the_manual_says_of_offline_training_is_so() -> None:
+    groups = reported(measured_runs())
+    bed = ("cifar10@16, 500 images a class", "ResNet18 width 16", "offline, 20 epochs", 200)
+    er, derpp = (Group(*bed, method, "none", "") for method in ("er", "derpp"))
+    arms = {"plugin": "ddn", "options": "lookahead=step"}, {"options": HARD_CONTROL}
+
+    def gain(one: Group, other: Group, kinds: tuple[str, str]) -> float:
+        found = difference(groups, one, other, "acc", kinds)
+        assert found is not None
+        return found.mean
+
+    running, calibrated = ("running", "running"), ("calibrated", "calibrated")
+    ddn, hard = (gain(replace(er, **arm), er, running) for arm in arms)
+    shown = f"DDN gives ER {ddn:+.2f}, the hard draw {hard:+.2f}"
+    shown += f", calibration {gain(er, er, ('calibrated', 'running')):+.2f}, and on top"
+    text = " ".join(documents.PAGES["docs/science/results.md"].split())
+    assert shown in text
+    assert all(0 < gain(replace(er, **arm), er, calibrated) < 1 for arm in arms)
+    of_derpp = [gain(replace(derpp, **arms[0]), derpp, kinds) for kinds in (running, calibrated)]
+    assert f"DER++ gains {of_derpp[0]:+.2f} with DDN, calibrated {of_derpp[1]:+.2f}." in text
+    assert [len(groups[group]) for group in (er, derpp)] == [2, 1]
 
 
 def test_what_the_manual_says_of_the_papers_oddities_is_so() -> None:
