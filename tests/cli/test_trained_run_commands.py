@@ -22,6 +22,7 @@ OPTIONS = """--model.backbone SmallNet --model.backbone.in_channels 3 --model.ba
 --data.num_tasks 2 --data.batch_size 4 --data.epochs_per_task 2 --data.class_order_seed 1
 --trainer.log_every_n_steps 1 --trainer.enable_progress_bar false --trainer.accelerator cpu --trainer.devices 1
 --name mine""".split()  # noqa: SIM905
+DOMAINS = ["-c", str(CONFIGS / "stream/rotated.yaml"), "--data.class_order_seed", "null"]
 
 
 def write_images(folder: Path, classes: str = "abcd", number: int = 3, seed: int = 0) -> None:
@@ -134,7 +135,7 @@ def test_test_on_other_images_gives_the_accuracy_of_each_class(
 
 @pytest.mark.parametrize(
     ("options", "tasks"),
-    [(["--data.task_sizes", "[1,3]"], [3, 9]), (["-c", str(CONFIGS / "stream/rotated.yaml")], [12])],
+    [(["--data.task_sizes", "[1,3]"], [3, 9]), (DOMAINS, [12])],
     ids=["uneven tasks", "domains"],
 )
 def test_test_on_a_folder_measures_uneven_tasks_and_takes_domains_as_one(
@@ -142,7 +143,7 @@ def test_test_on_a_folder_measures_uneven_tasks_and_takes_domains_as_one(
 ) -> None:
     files = ["-c", str(CONFIGS / "base.yaml"), "-c", str(CONFIGS / "data/image_folder.yaml")]
     places = ["--data.root", str(trained / "images"), "--runs", "runs"]
-    assert main(["fit", *files, *options, *OPTIONS, *places, "--data.epochs_per_task", "1"]) == 0
+    assert main(["fit", *files, *OPTIONS, *options, *places, "--data.epochs_per_task", "1"]) == 0
     results = json.loads(Path("runs/mine/results.json").read_text())
     capsys.readouterr()
     assert main(["test", "runs/mine", str(trained / "images"), "--format", "csv"]) == 0

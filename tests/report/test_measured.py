@@ -13,7 +13,8 @@ from ddn_lightning.report.measured import Group, measured_runs, measured_table
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
-    re.sub(r" --seed_everything \d+| --trainer.log_every_n_steps 50", "", run.command) for run in measured_runs()
+    re.sub(r" --(seed_everything|model.buffer_size|trainer.log_every_n_steps) \d+", "", run.command)
+    for run in measured_runs()
 }
 HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,"
 HEADER_LINE = f"{HEADER}calibrated_acc,calibrated_fm,cpu_minutes,command\n"
