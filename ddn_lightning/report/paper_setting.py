@@ -34,7 +34,7 @@ CLASSES = {  # of an argument that is an object; none if there is none in the pa
     "rand_augment": (),
     "transform": (),
 }
-PRECISIONS = (None, 32, "32", "32-true")
+SINGLE_PRECISION = (None, 32, "32", "32-true")
 FORGETTING = {"over": "previous", "reference": "best"}
 LIMITS = ("trainer.limit_train_batches", "trainer.limit_val_batches")
 
@@ -99,7 +99,7 @@ def _options(results: Results, config: Mapping[str, Any]) -> list[str]:
         given_class = str(config.get(f"{MODEL}{name}.class_path", "")).rpartition(".")[2]
         if given_class and given_class not in usual:
             found.append(f"{name} {given_class} instead of {usual[0] if usual else 'none'}")
-    if (precision := config.get("trainer.precision")) not in PRECISIONS:
+    if (precision := config.get("trainer.precision")) not in SINGLE_PRECISION:
         found.append(f"precision {precision} instead of 32-true")
     order = config.get(f"{DATA}class_order")
     if order is not None and not (isinstance(order, list) and order == list(range(len(order)))):

@@ -50,7 +50,7 @@ def test_a_sequence_continued_twice_has_the_tasks_of_all_three() -> None:
 def test_its_samples_are_those_of_a_single_sequence() -> None:
     grown, single = set_up(TinyPart((0, 6)).followed_by(TinyPart((6, 10)))), set_up(TinyPart((0, 10)))
     for train in (True, False):
-        for index in (torch.tensor([100, 3, 71, 72]), torch.arange(120) % 5 == 0, slice(None)):
+        for index in (torch.tensor([100, 3, 71, 72, -1]), torch.arange(120) % 5 == 0, slice(None)):
             mine, theirs = grown.served(train)[index], single.served(train)[index]
             assert torch.equal(mine.images, theirs.images)
             assert torch.equal(mine.labels, theirs.labels)

@@ -1,5 +1,6 @@
 """Datasets of torchvision, Hugging Face or one's own become a task sequence, or the reason is named why not."""
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torchvision.transforms import v2
 
 import ddn_lightning
 from ddn_lightning import ER, ConfigurationError, ImageTransform, ReplayMethod, SmallNet, SplitImageFolder, TaskSequence
+from ddn_lightning.cli.resume import default_name
 from ddn_lightning.data.split_dataset import SplitDataset
 
 Fit = Callable[..., ReplayMethod]
@@ -307,3 +309,9 @@ def test_other_data_is_noticed_by_a_resumed_run_and_an_evaluation(fit: Fit, tmp_
 
 def test_from_datasets_makes_one_from_any_class() -> None:
     assert type(SplitImageFolder.from_datasets(listed(), listed(), num_tasks=4)) is SplitDataset
+
+
+def test_the_default_name_of_a_run_is_known_before_its_data_is_built() -> None:
+    data, model = Namespace(class_path="ddn_lightning.data.split_dataset.SplitDataset"), Namespace(class_path="x.ER")
+    config = Namespace(data=data, model=model, seed_everything=0, grow=None)
+    assert default_name(config) == "er-dataset-seed0"

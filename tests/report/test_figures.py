@@ -23,7 +23,8 @@ from ddn_lightning.report.figures.run_figures import pictures_of
 from ddn_lightning.report.figures.stream import stream_figure, streams_figure
 from ddn_lightning.report.figures.style import COLOURS, as_svg, save, series
 from ddn_lightning.report.statistic import Estimate
-from ddn_lightning.runs.recorded_run import Curve, read_run
+from ddn_lightning.runs.observed import Observed
+from ddn_lightning.runs.recorded_run import Curve, RecordedRun, read_run
 
 NAN = math.nan
 TWO_TASKS = [Curve([1.0, 2.0], [90.0, 60.0]), Curve([2.0], [80.0])]
@@ -194,3 +195,10 @@ def test_a_run_has_every_figure_with_a_description(recorded_runs: Path) -> None:
     assert f"task 5 {run.results.matrix[-1, -1]:.1f} %" in pictures["accuracy_matrix"].description
     assert len(pictures_of(read_run(recorded_runs / "er"))) == 7  # no soft labels
     assert "task_accuracy" in {picture.name for picture in pictures_of(read_run(recorded_runs / "stopped"))}
+
+
+def test_the_memory_of_a_stopped_run_is_described_as_it_was_last() -> None:
+    composition = torch.tensor([[3, 2, 0, 0], [-1, -1, -1, -1]])
+    observed = Observed(torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]]).bool(), composition=composition)
+    (picture,) = pictures_of(RecordedRun("run", Path("run"), observed=observed))
+    assert picture.description == "Samples of each task in memory at the end: task 1 5, task 2 0."

@@ -159,9 +159,8 @@ def _memory(observed: Observed, names: Sequence[str] | None) -> Iterator[Picture
         by_task = observed.composition, observed.is_class_of_task
         if observed.memory_tasks is not None:  # a class comes in several tasks
             by_task = observed.memory_tasks, torch.eye(len(observed.memory_tasks), dtype=torch.bool)
-        recorded = by_task[0][(by_task[0] >= 0).any(dim=1)]  # a run may have ended before its last task
-        last = recorded[-1] if len(recorded) else by_task[0][-1].clamp_min(0)
-        counts = [int(last[chosen].clamp_min(0).sum()) for chosen in by_task[1]]
+        ended = (by_task[0] >= 0).any(dim=1).nonzero().flatten().tolist() or [0]  # not all, if the run was stopped
+        counts = [int(by_task[0][ended[-1], chosen].clamp_min(0).sum()) for chosen in by_task[1]]
         listed = ", ".join(f"task {task + 1} {number}" for task, number in enumerate(counts))
         yield Picture(
             "memory",
