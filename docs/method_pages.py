@@ -9,7 +9,8 @@ from mkdocs.structure.pages import Page
 from ddn_lightning import methods
 from ddn_lightning.names import METHODS
 from ddn_lightning.report.measured import measured_runs, measured_table
-from ddn_lightning.report.method_table import measured, published, step_cost
+from ddn_lightning.report.method_table import step_cost
+from ddn_lightning.report.published import measured, published
 from ddn_lightning.report.recorded_cost import COMMAND
 
 CONFIGS = Path(__file__).parents[1] / "configs"

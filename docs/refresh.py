@@ -19,6 +19,7 @@ from ddn_lightning.report.gain import gain_arms, gain_table
 from ddn_lightning.report.labels import label_table
 from ddn_lightning.report.measured import measured_runs, measured_table
 from ddn_lightning.report.method_table import method_list, method_table
+from ddn_lightning.report.published import memory_table
 from ddn_lightning.report.recorded_cost import recorded_cost
 from ddn_lightning.reproduce.gpu_hours import cost_table
 from ddn_lightning.reproduce.plan import COLLECTION, table
@@ -34,6 +35,7 @@ def parts() -> dict[str, str]:
     return {
         "methods": method_table(),
         "list of methods": method_list(),
+        "either memory": memory_table(),
         "measured": measured_table(runs),
         "agreement": agreement_table(cells),
         "by task": per_task_table(cells),

@@ -4,12 +4,15 @@ import csv
 import re
 from importlib.resources import files
 
+import documents
 import pytest
+from documents import generated
 
 from ddn_lightning.names import METHODS
-from ddn_lightning.report import method_table as module
+from ddn_lightning.report import published as module
 from ddn_lightning.report.measured import measured_runs
-from ddn_lightning.report.method_table import measured, method_table, published, step_cost
+from ddn_lightning.report.method_table import method_table, step_cost
+from ddn_lightning.report.published import measured, memory_table, published
 
 LINES = [line.strip("| ").split(" | ") for line in method_table().splitlines() if line.startswith("| [")]
 ROWS = {line[0].split("`")[1]: line for line in LINES}
@@ -23,6 +26,8 @@ cifar10,ResNet18 width 20 in bf16-mixed,online,200,lode,none,,14,70,50,70,,,1,dd
 cifar10,ResNet18 width 20,online,200,pcr,none,,12,80,50,80,,,1,ddn fit
 cifar10,ResNet18 width 20 in bf16-mixed,online,200,pcr,none,lr=0.1,12,50,50,50,,,1,ddn fit
 cifar10,ResNet18 width 20,online,0,joint,none,,12,60,,60,,,1,ddn fit
+cifar10,ResNet18 width 20 in bf16-mixed,online,200,gdumb,none,,12,30,20,30,31,19,1,ddn fit
+cifar10,ResNet18 width 20 in bf16-mixed,online,500,gdumb,none,,12,40,10,40,,,1,ddn fit
 cifar10@16,ResNet18 width 16,online,200,scr,none,,12,80,50,80,,,1,ddn fit
 """
 
@@ -47,9 +52,9 @@ def test_the_papers_number_comes_first_and_others_bring_their_source() -> None:
     assert published("gss") is None
     with (files("ddn_lightning.report") / "published.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert len({row["method"] for row in rows}) == len(rows)
+    assert len({(row["method"], row["buffer_size"]) for row in rows}) == len(rows)
     for row in rows:
-        known = published(row["method"])
+        known = published(row["method"], int(row["buffer_size"]))
         assert row["method"] in {facts.key for facts in METHODS.values()}
         assert known is not None
         assert (known.acc, str(known.buffer_size)) == (row["acc"], row["buffer_size"])
@@ -63,3 +68,18 @@ def test_ours_are_fresh_seeds_of_the_method_alone_at_the_nearest_setting(monkeyp
     assert measured("pcr") == "50.00 (1), bf16"  # at the published learning rate
     assert measured("scr") == "not run yet"
     assert measured("joint") == "60.00 (1)"
+
+
+def test_a_published_number_stands_beside_the_nearer_of_our_memories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "measured_runs", lambda: measured_runs(RUNS.replace("lode", "der")))
+    lines = [line.strip("| ").split(" | ") for line in memory_table().splitlines()[2:]]
+    assert lines == [
+        ["DER", "-", "42.00 ± 2.83 / 50.00 ± 0.00", "-", "25.80, M = 600", "-", "-"],
+        ["GDumb", "35.0", "30.00 / 20.00, bf16", "31.00 / 19.00, bf16", "45.4", "40.00 / 10.00, bf16", "-"],
+        ["PCR", "50.85", "50.00 / 50.00, bf16", "-", "-", "-", "-"],
+    ]
+    assert str(published("er", 500)) == "44.34 ([DDN paper](https://arxiv.org/abs/2505.20135), M = 500)"
+
+
+def test_the_page_shows_the_table() -> None:
+    assert generated(documents.TEXT, "either memory").strip() == memory_table().strip()
