@@ -1,5 +1,6 @@
 """A Trainer that says nothing, and one seed for all."""
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -19,6 +20,16 @@ QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
 
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 torch.set_num_threads(1)  # the networks are so small that threads only get in each other's way
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collections of the tests all that importing and collecting has made."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,7 @@ class DER(ReplayMethod):
 
     .. math:: L = \ell_{CE}(f(x), y) + \alpha \, \|f(x_m) - z\|^2 / \text{num\_classes}
 
-    Needs room for ``num_classes`` numbers per stored image,
-    and no task boundaries.
+    Needs room for ``num_classes`` numbers per stored image, and no task boundaries.
 
     Args:
         alpha: Weight of the distance to the stored logits. Published: 0.3, and 0.1 on Tiny-ImageNet.

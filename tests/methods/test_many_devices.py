@@ -78,10 +78,9 @@ def test_a_checkpoint_of_two_ranks_resumes_with_one_or_four(
 
     one = trained()
     trained(devices=2, strategy="ddp_fork", enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
-    for checkpoint in ("step3", "step5"):  # within a task, and on its last batch
-        for ranks in (1, 4):
-            resumed = trained(devices=ranks, strategy="ddp_fork", ckpt_path=tmp_path / f"{checkpoint}.ckpt", seed=9)
-            assert_equal(one, resumed)
+    for checkpoint, ranks in (("step3", 4), ("step5", 1)):  # within a task, and on its last batch
+        resumed = trained(devices=ranks, strategy="ddp_fork", ckpt_path=tmp_path / f"{checkpoint}.ckpt", seed=9)
+        assert_equal(one, resumed)
 
 
 def test_all_ranks_hold_the_same_memory(fit: Fit) -> None:
