@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ddn_lightning.callbacks.stop_signals import Interrupted
-from ddn_lightning.cli.commands import COMMANDS, check_command, overview
+from ddn_lightning.cli.commands import COMMANDS, TRAINER_COMMANDS, check_command, overview
 from ddn_lightning.cli.completion import words_before_cursor
 from ddn_lightning.cli.evaluate_command import evaluate
 from ddn_lightning.cli.fit_command import DDNCommand
@@ -118,6 +118,7 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
             trainer_defaults={"max_epochs": -1},  # the data module sets the number
             parser_class=DDNParser,
             args=args,
+            commands=arguments[:1] if arguments[0] in TRAINER_COMMANDS else TRAINER_COMMANDS,
         )
         return 0
     finally:
