@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from ddn_lightning.cli.bench_command import as_markdown
+from ddn_lightning.names import stream_table
 from ddn_lightning.report import collection_table
 from ddn_lightning.report.ablation import TABLE_3, WEIGHTS, ablation_table
 from ddn_lightning.report.beside_paper import agreement_table, cells_beside_paper, per_task_table
@@ -36,6 +37,7 @@ def parts() -> dict[str, str]:
         "methods": method_table(),
         "list of methods": method_list(),
         "either memory": memory_table(),
+        "streams": stream_table(),
         "measured": measured_table(runs),
         "agreement": agreement_table(cells),
         "by task": per_task_table(cells),

@@ -172,11 +172,6 @@ class TaskSequence(DatasetSplits):
         assert self.trainer is not None
         return TaskClock.of(self.trainer, self.num_tasks, self.epochs_per_task)
 
-    @property
-    def current_task(self) -> int:
-        """The current task, or the next one between two tasks."""
-        return self.clock.task
-
     def __str__(self) -> str:
         """What it splits into how many tasks; Lightning's would load all images."""
         return f"{type(self).__name__} of {self.name}, {self.num_tasks} tasks of {self.epochs_per_task} epochs"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint.growth import resized
-from ddn_lightning.runs.files import atomic_write, read_regular
+from ddn_lightning.runs.files import atomic_write
 
 OBSERVATIONS_FILE = "observations.npz"
 MISSING = {  # what stands for tasks and classes that were not observed
@@ -99,12 +99,6 @@ def save_observed(observed: Observed, folder: Path) -> None:
     with atomic_write(folder / OBSERVATIONS_FILE) as partial, partial.open("wb") as file:
         arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in observed.tensors().items()}
         numpy.savez_compressed(file, **arrays)
-
-
-def load_observed(folder: Path) -> Observed | None:
-    """Read the file of a run folder; ``None`` if there is none."""
-    path = folder / OBSERVATIONS_FILE
-    return parse_observed(read_regular(path)) if path.exists() else None
 
 
 def parse_observed(content: bytes) -> Observed:

@@ -23,7 +23,8 @@ from ddn_lightning import (
     SmallNet,
     TaskCallback,
 )
-from ddn_lightning.runs.observed import Observed, load_observed, save_observed
+from ddn_lightning.runs.observed import Observed, save_observed
+from ddn_lightning.runs.recorded_run import read_run
 
 Fit = Callable[..., ReplayMethod]
 
@@ -148,11 +149,11 @@ def test_every_rank_observes_what_one_device_does(fit: Fit, distiller: Any) -> N
     make = lambda: build(ER, distiller, small_net()).double()  # noqa: E731
     sequence = TinySequence(batch_size=5, drop_last=False)
     fit(make, TinySequence(batch_size=5, drop_last=False), callbacks=[KeepSeen()])
-    one = load_observed(Path("rank0"))
+    one = read_run(Path("rank0")).observed
     fit(make, sequence, callbacks=[KeepSeen()], devices=2, strategy="ddp_fork")
     assert one is not None
     for rank in (0, 1):
-        seen = load_observed(Path(f"rank{rank}"))
+        seen = read_run(Path(f"rank{rank}")).observed
         assert seen is not None
         assert_same(seen, one, tolerance=1e-5)
 
@@ -187,7 +188,7 @@ def test_images_that_are_neither_grey_nor_colour_are_observed_without_pictures(f
     _, observed = watched(fit, make, sequence=FourChannels(batch_size=6))
     assert observed.sample_images is None
     save_observed(observed, tmp_path)
-    loaded = load_observed(tmp_path)
+    loaded = read_run(tmp_path).observed
     assert loaded is not None
     assert loaded.composition.equal(observed.composition)
 

@@ -17,7 +17,7 @@ from torch import distributed
 from ddn_lightning import ER, Observations
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli.run_figures import RunFigures
-from ddn_lightning.runs.observed import load_observed
+from ddn_lightning.runs.recorded_run import read_run
 
 FOLDER = Path("run")
 MakeTrainer = Callable[..., Trainer]
@@ -81,7 +81,7 @@ def test_loggers_that_show_images_get_every_figure(make_trainer: MakeTrainer, dr
 
 
 def test_the_observations_of_a_run_are_saved(make_trainer: MakeTrainer) -> None:
-    observed, saved = run(make_trainer, RunFigures(FOLDER)).observed, load_observed(FOLDER)
+    observed, saved = run(make_trainer, RunFigures(FOLDER)).observed, read_run(FOLDER).observed
     assert observed is not None
     assert saved is not None
     assert saved.tensors().keys() == observed.tensors().keys()
