@@ -228,5 +228,7 @@ def _write(search: Search, record: SearchRecord) -> None:
     write_text(search.folder / FILE_NAME, preset_rows(record, fixed))
     rows = [[arm.title, f"{len(arm.trials)}", f"{arm.count('pruned')}", best_of(arm)] for arm in record.arms]
     print(markdown_table(["study", "trials", "pruned", "best ACC on validation images"], rows), end="")
-    print(f"\nProtocol: {record.protocol}.\nWith these values: ddn reproduce ... --preset {search.folder / FILE_NAME}")
+    print(f"\nProtocol: {record.protocol}.")
+    if any(arm.best is not None for arm in record.arms):
+        print(f"With these values: ddn reproduce ... --preset {search.folder / FILE_NAME}")
     print(f"See them: {shlex.join(['ddn', 'report', str(search.folder), '--open'])}")

@@ -167,6 +167,17 @@ def test_a_failed_run_stops_its_study_only_and_the_command_goes_on(capsys: pytes
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_a_search_without_a_good_trial_offers_no_values(capsys: pytest.CaptureFixture[str]) -> None:
+    (FOLDER / "er").mkdir(parents=True)
+    (FOLDER / "er/poison").write_text("trial-000")
+    assert tune("--methods", "er", "--trials", "1") == 1
+    assert "With these values" not in capsys.readouterr().out
+    (FOLDER / "er/poison").unlink()
+    assert tune("--methods", "er", "--trials", "1") == 0
+    assert "With these values: ddn reproduce ... --preset runs/tune/tuned.csv" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_killed_twice_the_search_ends_as_an_undisturbed_one() -> None:
     options = ("--methods", "er", "--plugins", "hard", "--trials", "12", "--at_once", "2", "--jobs", "2")
     assert tune(*options, "--name", "undisturbed") == 0
