@@ -35,7 +35,7 @@ class Forgetting(TaskCallback):
     processes. Evaluations within a task are logged but not stored. Other callbacks receive each row's predictions in
     :meth:`TaskCallback.on_task_measured`.
 
-    If the data has a validation split, all of this is measured on that split instead. The test images are then opened
+    If the data has a validation split, all of this is measured on that split instead. The test images are then measured
     once, after the last task, logged as ``test/*`` and stored in the method's ``test_accuracy``.
 
     By default BatchNorm predicts with its running statistics. ``statistics`` never changes the training.

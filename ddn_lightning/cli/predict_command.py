@@ -55,12 +55,7 @@ def _files(images: Path) -> list[str]:
     """The image itself, or the images in a folder and in the folders within it."""
     if not images.exists():
         raise ConfigurationError(f"images must be a file or folder, got {images}: not there")
-    if images.is_file():
-        return [str(images)]
-    found = images_below(str(images))
-    if not found:
-        raise ConfigurationError(f"images must be a folder with images in it, got {images}")
-    return found
+    return [str(images)] if images.is_file() else images_below(str(images))
 
 
 def _parser() -> CommandParser:

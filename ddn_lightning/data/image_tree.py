@@ -96,11 +96,14 @@ def list_images(folders: Sequence[str]) -> list[ImageFile]:
 
 
 def images_below(folder: str) -> list[str]:
-    """The images in a folder and in all folders within it, folder by folder in alphabetical order."""
+    """The images in a folder and in all folders within it, folder by folder in alphabetical order; at least one."""
     folders = [folder, *sorted(str(path) for path in Path(folder).rglob("*") if path.is_dir())]
     parts = [_images_in(one, label=0) for one in folders]
     _note_skipped([entry for _, others in parts for entry in others if not entry.is_dir()], "an image's name")
-    return [file.path for files, _ in parts for file in files]
+    found = [file.path for files, _ in parts for file in files]
+    if not found:
+        raise ConfigurationError(f"images must be a folder with images in it, got {folder}")
+    return found
 
 
 def check_regular(path: str, mode: int) -> None:

@@ -25,8 +25,8 @@ class TaskSequence(DatasetSplits):
 
     Task ``t`` is trained during the epochs ``[t * epochs_per_task, (t + 1) * epochs_per_task)``; accuracy is measured
     at each task's end, on the test images of the tasks seen so far, or on the images that a validation split holds out
-    from training; the test images are then opened once, after the last task. A dataset implements :meth:`load` and sets
-    the class attributes of :class:`DatasetSplits`.
+    from training; the test images are then measured once, after the last task. A dataset implements :meth:`load` and
+    sets the class attributes of :class:`DatasetSplits`.
 
     Args:
         num_tasks: Number of tasks; must divide the number of classes. ``task_sizes`` overrides it.

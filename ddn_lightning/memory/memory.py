@@ -161,5 +161,5 @@ def check_made(memory: Memory, state: Mapping[str, Any]) -> None:
     arguments = checks.mapping("memory/made/init_args", made[INIT_ARGS])
     changed = changed_arguments({**made, INIT_ARGS: arguments}, memory)
     changed = [one for one in changed if one.partition("=")[0] not in BY_THE_METHOD]
-    if changed and not memory.learning_rates:  # memories that learn images may go on with other learning rates
+    if changed and not memory.learning_rates:  # those that learn images may go on otherwise
         raise ConfigurationError(f"the checkpoint's memory is a {own} with other arguments, got {', '.join(changed)}")

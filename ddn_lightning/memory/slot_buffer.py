@@ -25,7 +25,7 @@ class SlotBuffer(Memory):
     """Stores samples unchanged. A subclass, such as :class:`ReservoirBuffer`, chooses the slot of each sample.
 
     Images are stored as ``uint8``, not augmented, on the device of the first batch. Slots are chosen on the host, so
-    that no device is synchronised and all ranks choose alike.
+    that all ranks choose alike; the reservoir waits for no device to do so.
 
     A subclass may choose by attributes of its own: numbers, strings, host tensors, and lists or dictionaries of these.
     They are saved with the samples, so that a resumed run chooses alike. :meth:`clear` sets their initial values.

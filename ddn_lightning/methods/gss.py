@@ -11,8 +11,8 @@ from ddn_lightning.methods.er import ER
 class GSS(ER):
     """GSS (Aljundi et al., NeurIPS 2019, https://arxiv.org/abs/1903.08671), greedy.
 
-    Adds to Experience Replay the choice of what to store: :class:`GradientSelection`, a memory that any other method
-    can have too. Needs neither task boundaries nor more than a number per stored image.
+    Adds to Experience Replay the choice of what to store: :class:`GradientSelection`, a memory that other
+    methods can have too. Needs neither task boundaries nor more than a number per stored image.
 
     Args:
         memory: The memory; by default a :class:`GradientSelection`.

@@ -26,7 +26,7 @@ class ICaRL(NearestMean, ExemplarMethod):
     exemplars as data; needs task boundaries and tasks without common classes, and stores the previous network.
 
     The loss is a mean over the outputs, most of which matter little for a sample, and needs a larger ``lr`` than the
-    DDN paper's 0.03, which ``ddn reproduce`` keeps: published are 0.1 to 0.3 (the rows ``tuned`` of ``tuned.csv``).
+    DDN paper's 0.03, which the paper's tables keep: Mammoth has 0.1 for CIFAR-10, 0.3 for CIFAR-100 (``tuned.csv``).
 
     Args:
         lr: Learning rate, by default Mammoth's for CIFAR-10.

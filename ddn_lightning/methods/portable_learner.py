@@ -40,8 +40,8 @@ class PortableLearner(Learner, ABC):
         """Class names and probabilities for images from anywhere.
 
         Args:
-            images: Raw ``uint8`` images (number, channels, height, width), a PIL image, an image file, a folder of
-                image files, or a list of these.
+            images: Raw ``uint8`` images (number, channels, height, width), a PIL image, an image file, a folder with
+                image files in it or in its folders, or a list of these.
             batch_size: Images per forward pass.
 
         Example:

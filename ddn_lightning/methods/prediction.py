@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from ddn_lightning.data.decoding import decode_image, decode_pixels
-from ddn_lightning.data.image_tree import list_images
+from ddn_lightning.data.image_tree import images_below
 from ddn_lightning.errors import ConfigurationError
 
 Images = Tensor | Image.Image | str | Path | Sequence[Any]
@@ -69,12 +69,13 @@ def raw_images(images: Images, image_shape: Sequence[int]) -> tuple[Tensor, tupl
     :class:`SplitImageFolder` are.
 
     Args:
-        images: A tensor of one image or of several, a PIL image, a file, a folder of files, or a list of these.
+        images: A tensor of one image or of several, a PIL image, a file, a folder with files in it or
+            in its folders, or a list of these.
         image_shape: Channels, height and width that the method was trained on.
     """
     if isinstance(images, str | Path):
         path = Path(images).expanduser()
-        files = [file.path for file in list_images([str(path)])] if path.is_dir() else [str(path)]
+        files = images_below(str(path)) if path.is_dir() else [str(path)]
         return torch.stack([_from_file(file, image_shape) for file in files]), tuple(files)
     if isinstance(images, Tensor):
         return _checked(images if images.dim() == 4 else images[None], image_shape), ()

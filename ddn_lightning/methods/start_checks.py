@@ -74,7 +74,7 @@ def obstacle_to(method: type[Learner], streams: Streams) -> str | None:
     """Why a method cannot learn such a stream; ``None`` if it can."""
     if streams.has_disjoint_classes or not method.needs_disjoint_classes:
         return None
-    kinds = [type(stream).__name__ for stream in streams if not stream.has_disjoint_classes] or ["data with domains"]
+    kinds = [type(stream).__name__ for stream in streams if not stream.has_disjoint_classes] or ["this sequence"]
     reason = method.needs_disjoint_classes
     return f"{method.__name__} cannot learn {kinds[0]}, where a class comes in several tasks: {reason}"
 

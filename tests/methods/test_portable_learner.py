@@ -85,6 +85,17 @@ def test_images_of_any_kind_are_predicted_alike(trained: ReplayMethod, tmp_path:
     assert len(trained.predict([])) == 0
 
 
+def test_a_folder_is_searched_with_its_folders(trained: ReplayMethod, tmp_path: Path) -> None:
+    for name in ("b/one.png", "a/two.png", "three.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), len(name)).save(tmp_path / "photos" / name)
+    found = trained.predict(tmp_path / "photos")
+    assert [Path(file).name for file in found.files] == ["three.png", "two.png", "one.png"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match="images must be a folder with images in it, got .*empty"):
+        trained.predict(tmp_path / "empty")
+
+
 def test_any_loader_of_images_works_with_the_trainer(trained: ReplayMethod, tmp_path: Path) -> None:
     loaded = ddn_lightning.load(tmp_path / "trained.ckpt")
     images, labels = NamedSequence().load(train=False)
