@@ -100,7 +100,7 @@ def test_what_the_manual_says_of_the_newer_methods_is_so() -> None:
         for run in measured_runs()
         if run.group.test_bed == ("cifar10", "ResNet18 width 20 in bf16-mixed", "online", 200)
     }
-    text = documents.PAGES["docs/science/results.md"].partition("Of the newer methods")[2].partition("##")[0]
+    text = documents.PAGES["docs/science/results.md"].partition("Of the newer methods")[2].partition("With M = 500")[0]
     shown = [float(number) for number in re.findall(r"\d+\.\d\d", text)]
     names = ("a_gem", "der", "scr", "pcr", "mkd", "gdumb", "mir", "gss", "er", "lode")
     best = {name: max(run.acc for key, run in runs.items() if key[:2] == (name, "none")) for name in names}
@@ -122,6 +122,28 @@ def test_what_the_manual_says_of_the_newer_methods_is_so() -> None:
     assert max(abs(gains["er_ace", "none", ""]), abs(gains["pcr", "none", "lr=0.1"])) < 0.5
     lost = gains["lode", "none", ""], gains["mkd", "none", "Adam, lr=0.0005"]
     assert -4 < min(lost) < max(lost) < -2
+
+
+def test_what_the_manual_says_of_a_larger_memory_is_so() -> None:
+    bed = ("cifar10", "ResNet18 width 20 in bf16-mixed", "online", 500)
+    runs = {(run.group.method, run.group.plugin): run for run in measured_runs() if run.group.test_bed == bed}
+    in_float32 = Group(bed[0], "ResNet18 width 20", *bed[2:], "er", "none", "")
+    (plain,) = (run.acc for run in measured_runs() if run.group == in_float32)
+    er, scr, lode, gdumb, der = (runs[name, "none"] for name in ("er", "scr", "lode", "gdumb", "der"))
+    cba = runs["er", "cba"]
+    text = documents.PAGES["docs/science/results.md"].partition("With M = 500, on the same seed")[2].partition("##")[0]
+    shown = [float(number) for number in re.findall(r"\d+\.\d\d", text)]
+    both = [er.acc, er.calibrated_acc, scr.acc, cba.acc, scr.calibrated_acc, cba.calibrated_acc]
+    assert shown == [*both, lode.acc, plain, gdumb.acc, der.acc]
+    assert {run.seed for run in runs.values()} == {20}
+    above = {("scr", "none"), ("er", "cba")}
+    assert {key for key, run in runs.items() if run.acc > er.acc} == above
+    assert {key for key, run in runs.items() if run.calibrated_acc > er.calibrated_acc} == above
+    gains = {key: run.calibrated_acc - run.acc for key, run in runs.items()}
+    assert max(abs(gains.pop((name, "none"))) for name in ("a_gem", "gdumb")) < 0.2
+    lost = [gains.pop((name, "none")) for name in ("pcr", "mkd", "scr")]
+    assert -3.2 < min(lost) < max(lost) < -0.7
+    assert min(gains.values()) > 2
 
 
 def some_commands() -> list[str]:
