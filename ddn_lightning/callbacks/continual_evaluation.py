@@ -186,11 +186,11 @@ class ContinualEvaluation(TaskCallback):
         for (step, task, samples), row in zip(places.tolist(), accuracies.tolist(), strict=True):
             checks.integer(f"{part}/places", task, UNTRAINED, len(row) - 1)
             rows.append(Evaluation(step, task, samples, tuple(row)))
+        self._samples_seen = checks.integer(f"{part}/samples_seen", state["samples_seen"])
         if rows and len(rows[0].accuracies) != (self._num_tasks or len(rows[0].accuracies)):
             return  # of a run that goes on with further tasks, for which other images are chosen
         self._evaluations = tuple(rows)
         self._from_step = checks.integer(f"{part}/from_step", state.get("from_step", 0))
-        self._samples_seen = checks.integer(f"{part}/samples_seen", state["samples_seen"])
         self.seconds = checks.number(f"{part}/seconds", state["seconds"], least=0)
         self._is_restored = True
 

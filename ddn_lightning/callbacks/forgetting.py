@@ -233,7 +233,10 @@ class Forgetting(TaskCallback):
         is_closed = sequence.validation is None or sequence.closed_test
         if is_closed or limit == 0 or not is_over or method.test_accuracy:
             return
-        self._evaluate(trainer, method, sequence.test_dataloader(), limit)
+        loader = sequence.test_dataloader()
+        if _number_of_batches(loader, limit) == 0:
+            return
+        self._evaluate(trainer, method, loader, limit)
         rows = [*self._last_row(self.metric)]
         rows += [self._last_row(self.calibrated_metric)[0]] if self._calibrated else []
         method.test_accuracy = {
@@ -244,10 +247,9 @@ class Forgetting(TaskCallback):
 
     def _evaluate(self, trainer: Trainer, method: Learner, loader: TaskLoader, limit: float) -> None:
         """Measure the batches of a loader outside of Lightning's evaluation; ``limit`` is a share or a number."""
-        number = int(len(loader) * limit) if isinstance(limit, float) else limit
         self.on_validation_start(trainer, method)
         with evaluating(method):
-            for index, batch in enumerate(islice(loader, number)):
+            for index, batch in enumerate(islice(loader, _number_of_batches(loader, limit))):
                 batch = batch.to(method.device)
                 with trainer.precision_plugin.val_step_context():  # not for the metrics, which keep their precision
                     scores = method.validation_step(batch, index)
@@ -296,3 +298,7 @@ def _log_now(trainer: Trainer, values: dict[str, Tensor], epoch: int) -> None:
     for logger in trainer.loggers:
         logger.log_metrics(row, step=batches_logged(trainer) - 1)  # the step of that epoch's last batch
         logger.save()
+
+
+def _number_of_batches(loader: TaskLoader, limit: float) -> int:
+    return int(len(loader) * limit) if isinstance(limit, float) else limit

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
@@ -154,8 +154,7 @@ class RunRecord(TaskCallback):
             acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
             self._output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
         if test := method.test_accuracy:
-            calibrated = f", {_mean(test['calibrated']):.2f} with calibrated statistics" if "calibrated" in test else ""
-            self._output.append(f"ACC on the test images, opened once: {_mean(test['class_il']):.2f}{calibrated}")
+            self._output.append(_test_line({kind: _mean(values) for kind, values in test.items()}))
         if "anytime" in results:
             self._output.append(_anytime_line(results["anytime"], results["seconds"]))
         if trainer.limit_val_batches == 0:
@@ -251,14 +250,24 @@ def _measured_on(method: Learner) -> dict[str, Any]:
     test: dict[str, Any] = {}
     for kind, values in method.test_accuracy.items():
         prefix = "" if kind == "class_il" else f"{kind}_"
-        test[f"{prefix}average_accuracy"] = round(_mean(values), 4)
+        test[f"{prefix}average_accuracy"] = _mean(values)
         test[f"{prefix}accuracies"] = [None if value is None else round(value, 4) for value in values]
     validation = sequence.validation_record()
     return {"measured_on": sequence.measured_on, "validation": validation, "test": test or None}
 
 
-def _mean(accuracies: Iterable[float | None]) -> float:
-    return fmean(value for value in accuracies if value is not None)
+def _mean(accuracies: Sequence[float | None]) -> float | None:
+    """The mean over the tasks, or ``None`` if one was not measured."""
+    known = [value for value in accuracies if value is not None]
+    return round(fmean(known), 4) if len(known) == len(accuracies) else None
+
+
+def _test_line(means: Mapping[str, float | None]) -> str:
+    if (mean := means["class_il"]) is None:
+        return "no ACC on the test images: trainer.limit_test_batches has left out a task"
+    calibrated = means.get("calibrated")
+    further = "" if calibrated is None else f", {calibrated:.2f} with calibrated statistics"
+    return f"ACC on the test images, opened once: {mean:.2f}{further}"
 
 
 def _anytime_line(found: dict[str, Any], seconds: float) -> str:

@@ -30,13 +30,13 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self.received = 0
+        self.received = self._interrupts = 0
         self._handlers_before: dict[int, Any] = {}
 
     def listen(self) -> None:
         """Install the handlers, if called from the main thread: Python handles signals only there."""
         if threading.current_thread() is threading.main_thread() and not self._handlers_before:
-            self.received = 0
+            self.received = self._interrupts = 0
             self._handlers_before = {number: signal.signal(number, self.note) for number in STOP_SIGNALS}
 
     def stop_listening(self) -> None:
@@ -47,7 +47,8 @@ class StopSignals:
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
         """Handle a signal."""
-        if self.received == number == signal.SIGINT:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
             raise KeyboardInterrupt
         self.received = self.received or number
 

@@ -41,7 +41,7 @@ def compare(arguments: Sequence[str]) -> int:
     if settings.figure is not None:
         from ddn_lightning.report.figures import pareto_figure, save_as  # here: importing Matplotlib is slow
 
-        save_as(pareto_figure(comparison.rows), Path(settings.figure))
+        save_as(pareto_figure(comparison.rows), Path(settings.figure).resolve())  # a link is followed
     write_output(settings.output, FORMATS[settings.format](comparison))
     if settings.format != "markdown":  # Markdown lists them itself
         for line in (*comparison.warnings, *(f"left out {line}" for line in comparison.left_out)):

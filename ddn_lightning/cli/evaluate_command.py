@@ -1,7 +1,7 @@
 """The command ``ddn test RUN FOLDER``: the accuracy of a trained method on images of one's own."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -46,7 +46,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     check_positive(batch_size=settings.batch_size)
     device = find_device(settings.device)
     method = ddn_lightning.load(settings.run).to(device)
-    folder, labels = _labelled_folders(settings.images, method.label_names)
+    learned = sorted({label for task in method.task_classes or () for label in task})  # without outputs to spare
+    folder, labels = _labelled_folders(settings.images, {label: method.label_names[label] for label in learned})
     files = list_images([os.path.join(folder, method.label_names[label]) for label in labels])
     found = predictions_of(method, [file.path for file in files], settings.batch_size)
     probabilities = torch.cat([part.probabilities for part in found])
@@ -116,9 +117,9 @@ def as_csv(rows: Iterable[Row]) -> str:
     return csv_table([{"class" if key == "name" else key: value for key, value in row.items()} for row in exact])
 
 
-def _labelled_folders(images: str, class_names: Sequence[str]) -> tuple[str, list[int]]:
-    """The folder with the classes' folders, and the classes that are there."""
-    root = full_path(images)
+def _labelled_folders(images: str, names: Mapping[int, str]) -> tuple[str, list[int]]:
+    """The folder with the classes' folders, and the classes that are there, of those with these names."""
+    root, class_names = full_path(images), list(names.values())
     if TEST not in class_names and os.path.isdir(os.path.join(root, TEST)):
         root = os.path.join(root, TEST)
     there = class_folders(root)
@@ -131,7 +132,7 @@ def _labelled_folders(images: str, class_names: Sequence[str]) -> tuple[str, lis
     missing = [name for name in class_names if name not in there]
     if missing:
         note(f"{root} has no images of {len(missing)} of {len(class_names)} classes: {_some(missing)}")
-    return root, [label for label, name in enumerate(class_names) if name in there]
+    return root, [label for label, name in names.items() if name in there]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -129,14 +129,12 @@ def _load(text: str) -> Any:
 
 
 def _check_locale(path: Path) -> None:
-    """Raise unless a file can be decoded in the locale's encoding, which jsonargparse uses."""
-    encoding = locale.getpreferredencoding(False)
-    try:
-        path.read_text(encoding=encoding)
-    except UnicodeDecodeError as error:
+    """Raise unless a file in UTF-8 reads the same in the locale's encoding, which jsonargparse uses."""
+    encoding, content = locale.getpreferredencoding(False), path.read_bytes()
+    if content.decode(encoding, errors="replace") != content.decode("utf-8", errors="replace"):
         raise ConfigurationError(
             f"{path} must be readable in this locale, whose encoding is {encoding}: set PYTHONUTF8=1"
-        ) from error
+        )
 
 
 class CommandParser(ArgumentParser):

@@ -1,5 +1,6 @@
 """The command ``ddn report``."""
 
+import os
 import shlex
 import sys
 import webbrowser
@@ -33,6 +34,10 @@ def report(arguments: Sequence[str]) -> int:
         check_output(settings.latex)
         if is_standard_output(settings.latex):
             raise ConfigurationError(f"latex must be a file, got {settings.latex}")
+        if os.path.realpath(settings.latex) == os.path.realpath(output):
+            raise ConfigurationError(f"latex must be another file than the page, got {settings.latex}")
+        if len(settings.runs) == 1 and read_search(Path(settings.runs[0])) is not None:
+            raise ConfigurationError(f"latex is for runs, got the search {settings.runs[0]}")
     if settings.open and is_printed:
         raise ConfigurationError(f"output must be a file for --open, got {output}")
     text, counted = _page([Path(run) for run in settings.runs], shlex.join(["ddn", "report", *arguments]))
@@ -80,7 +85,13 @@ def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
 def _runs_in(path: Path) -> list[Path]:
     if not path.is_dir() or _is_run(path):
         return [path]
-    found = {file.parent for name in (CONFIG_FILE, RESULTS_FILE) for file in path.rglob(name)}
+    found, entered = [], set[str]()
+    for folder, below, _ in os.walk(path, followlinks=True):
+        if os.path.realpath(folder) in entered:  # a link to a folder above
+            below.clear()
+        elif _is_run(Path(folder)):
+            found.append(Path(folder))
+        entered.add(os.path.realpath(folder))
     return sorted(found) or [path]
 
 

@@ -1,5 +1,6 @@
 """Finds the checkpoint to resume from, and checks that it can be read."""
 
+import re
 import zipfile
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +18,8 @@ from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 def last_checkpoint(runs: Path, name: str, is_default: bool) -> Path | None:
     """The last checkpoint of a run; for a default name, the newest among the runs with and without a number."""
-    folders = [runs / name, *(runs.glob(f"{name}-[0-9]*") if is_default else ())]
+    numbered = [path for path in runs.glob("*-*") if re.fullmatch(re.escape(name) + r"-\d+", path.name)]
+    folders = [runs / name, *(numbered if is_default else ())]
     return _newest([path for folder in folders if (path := _last_of(folder / CHECKPOINTS)) is not None])
 
 

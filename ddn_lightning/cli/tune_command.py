@@ -27,7 +27,7 @@ from ddn_lightning.cli.reproduce_command import (
 from ddn_lightning.errors import ConfigurationError, check_positive, check_share
 from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.tables import markdown_table
-from ddn_lightning.report.tuning import SearchRecord, write_search
+from ddn_lightning.report.tuning import SearchRecord, read_search, write_search
 from ddn_lightning.reproduce.executor import Executor, can_resume
 from ddn_lightning.reproduce.plan import BOUNDS
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
@@ -57,6 +57,7 @@ def tune(arguments: Sequence[str]) -> int:
     if settings.dry_run:
         return _print_first_trials(search, arms)
     with _locked(search.folder):
+        _check_earlier(search.folder, arms)
         code = _execute(search, arms, command, executor_of(settings))
     if code > SOME_FAILED:
         print("the same command resumes from here", file=sys.stderr)
@@ -184,6 +185,16 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _check_earlier(folder: Path, arms: Sequence[Arm]) -> None:
+    """Raise if an earlier search of this name has studies that this one leaves out: its results would be replaced."""
+    earlier = read_search(folder)
+    lost = [] if earlier is None else sorted({arm.name for arm in earlier.arms} - {arm.name for arm in arms})
+    if lost:
+        raise ConfigurationError(
+            f"name must be another one: {folder} has studies that this search leaves out, {', '.join(lost)}"
+        )
 
 
 def _execute(search: Search, arms: Sequence[Arm], command: str, executor: Executor) -> int:

@@ -9,7 +9,8 @@ from ddn_lightning.checkpoint.growth import with_low_logits
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.distributed import moved
-from ddn_lightning.learner import Facts
+from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.samples import Samples
 
 
@@ -37,6 +38,13 @@ class LearnedLabels(BilevelDistiller):
         """Change the number of classes; new ones get no share of the labels of stored samples yet."""
         super().grow(num_classes)
         self.rows.data = with_low_logits(self.rows.detach(), num_classes)
+
+    def check(self, method: Learner) -> None:
+        """Refuse a memory whose images are learned, and move from slot to slot."""
+        if method.memory.learning_rates:
+            kind = type(method.memory).__name__
+            raise ConfigurationError(f"LearnedLabels, which learns a label for each stored image, cannot take a {kind}")
+        super().check(method)
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
         """The labels of the samples' slots."""

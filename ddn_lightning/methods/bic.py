@@ -131,14 +131,16 @@ class BiC(ExemplarMethod):
         return samples[torch.randperm(len(samples), generator=self.streams[EXEMPLARS])]
 
     def _is_held_out(self, samples: Samples, task: int) -> Tensor:
-        """Equally many random samples of each class, the same throughout a task."""
+        """Equally many random samples of each class, the same throughout a task; each class keeps at least one."""
         if not len(self.exemplars):
             return torch.zeros(len(samples), dtype=torch.bool)
         share = int(self.exemplars.samples.labels.bincount().max())
         number = min(max(round(self.held_out_fraction * share), 1), share - 1)
         order = torch.randperm(len(samples), generator=generator_for(self.streams.seed, f"held out of task {task}"))
         is_held_out = torch.zeros(len(samples), dtype=torch.bool)
-        is_held_out[order[rank_in_class(samples.labels[order]) < number]] = True
+        labels = samples.labels[order]
+        numbers = (labels.bincount() - 1).clamp_max(number)  # of each class
+        is_held_out[order[rank_in_class(labels) < numbers[labels]]] = True
         return is_held_out
 
     def _learn_correction(self) -> None:

@@ -56,7 +56,8 @@ class MixedDraw(ER):
         (replayed,) = memory
         logits = self.logits_of(current)
         mixed = concatenate([replayed, current.subset(slice(self.incoming))])
-        memory_logits = self.logits_of(mixed)[: len(replayed)]
+        with self.tracking(replayed):
+            memory_logits = self.adapted(self(mixed.images))[: len(replayed)]
         return ReplayLoss(cross_entropy(logits, current), logits, cross_entropy(memory_logits, replayed), memory_logits)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, Constructed, find_class, make
+from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, NOT_KEPT, Constructed, find_class, make
 from ddn_lightning.errors import ConfigurationError
 
 CHECKPOINT_KEY, MODEL, TRANSFORM, MEMORY = "ddn_lightning", "model", "transform", "memory"
@@ -61,7 +61,8 @@ def arguments_of(checkpoint: dict[str, Any], given: Sequence[str] = ()) -> dict[
     made: dict[str, Any] = {}
     for name, value in needed.items():
         try:
-            made[name] = make(value, Constructed, name) if isinstance(value, dict) else value
+            is_object = isinstance(value, dict) and bool({CLASS_PATH, NOT_KEPT} & value.keys())
+            made[name] = make(value, Constructed, name) if is_object else value
         except ConfigurationError:
             if name != MEMORY:  # which only training needs: a resumed fit refuses another
                 raise

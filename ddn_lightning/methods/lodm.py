@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from ddn_lightning.distill.learned_labels import LearnedLabels
-from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Facts
 from ddn_lightning.memory.low_rank_memory import LowRankMemory
 from ddn_lightning.methods.er import ER
@@ -39,5 +37,3 @@ class LoDM(ER):
 
     def __init__(self, *args: Any, memory: LowRankMemory | None = None, **kwargs: Any) -> None:
         super().__init__(*args, memory=LowRankMemory() if memory is None else memory, **kwargs)
-        if isinstance(self.distiller, LearnedLabels):
-            raise ConfigurationError("LoDM cannot take LearnedLabels, which learns a label for each stored image")

@@ -222,6 +222,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
         """Check the optimizers and schedulers, now that they exist, before Lightning restores their states."""
         super().on_fit_start()
         trainer = self.trainer
+        if self.schedule is not None and not self.schedule.is_attached:
+            raise ConfigurationError("lr_scheduler must be left out where configure_optimizers returns its own")
         check_optimizer(self, self.lr_milestones if self.has_own_optimizer else ())
         check_schedulers(self, restarts=self.schedule is not None)
         if self.build_optimizer is not None:

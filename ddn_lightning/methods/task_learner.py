@@ -266,10 +266,10 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
             self.end_task()
             average_batch_norm(self)
             self.check_finite()
-            self.is_unfinished = False
             self._call_callbacks("on_task_end")
             self._call_callbacks("after_task_end")
             self.tasks_finished = self.tasks_seen
+            self.is_unfinished = False
 
     def _run_task_exit(self) -> None:
         """Run the hooks of a task's end that have not run, and ``on_task_exit``, the last of a task."""

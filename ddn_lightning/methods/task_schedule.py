@@ -23,6 +23,7 @@ class TaskSchedule:
 
     def __init__(self, build: LRSchedulerCallable) -> None:
         self.build = build
+        self.is_attached = False
 
     def attach(self, optimizer: Optimizer) -> LRScheduler:
         """Create the scheduler and store its initial state."""
@@ -32,6 +33,7 @@ class TaskSchedule:
                 "lr_scheduler must create a scheduler of the optimizer that it is given, as in "
                 f"partial(StepLR, step_size=10), got {type(scheduler).__name__}"
             )
+        self.is_attached = True
         self._state: dict[str, Any] = copy.deepcopy(scheduler.state_dict())
         self._options = copy.deepcopy(options_of(optimizer))
         return scheduler

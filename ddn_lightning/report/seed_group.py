@@ -77,6 +77,8 @@ def by_seed(runs: Iterable[RecordedRun], ignored: Sequence[str] = ()) -> list[li
     for run in runs:
         settings = {key: value for key, value in run.config.items() if key not in (*IGNORED_KEYS, *ignored)}
         title = "" if run.results is None else f"{run.results.title} {run.results.measures}"
+        if not run.config:  # nobody knows what else it shares with others
+            title += f" {run.folder}"
         groups.setdefault(json.dumps([title, settings], sort_keys=True, default=str), []).append(run)
     return list(groups.values())
 

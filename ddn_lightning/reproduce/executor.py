@@ -181,6 +181,10 @@ def _outcome(job: _Job) -> Event:
     log = log_of(job.run).read_text(encoding="utf-8", errors="replace").strip()
     lines = log.rpartition(f"\n{PROMPT}")[2].splitlines()  # of this attempt
     errors = [line for line in lines if line.startswith("error: ")]  # a tip may follow the error
+    code = job.process.returncode
+    if not errors and code <= 0:
+        reason = f"it was killed by signal {-code}" if code else "it ended before its last task"
+        return Event(job.run, "failed", seconds, reason)
     return Event(job.run, "failed", seconds, (errors or lines)[-1])
 
 

@@ -1,5 +1,6 @@
 """Atomic writes, bounded reads and locks."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -16,6 +17,7 @@ except ImportError:  # on Windows
 else:
     HAS_LOCKS = True
 
+NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system without locks, as on some clusters
 MOST_BYTES = 2**28  # limit for a file read at once; a run's curves, the largest, take some MB
 
 
@@ -100,7 +102,8 @@ def check_writable(folder: Path) -> None:
 def try_lock(path: Path) -> int | None:
     """Lock a file or folder and return its descriptor, or ``None`` if another process holds the lock.
 
-    Closing the descriptor releases the lock. On Windows, which has no such locks, this does nothing.
+    Closing the descriptor releases the lock. On Windows, and on file systems without such locks, this
+    does nothing.
     """
     descriptor = os.open(path if HAS_LOCKS else os.devnull, os.O_RDONLY)
     if lock_open(descriptor):
@@ -127,4 +130,7 @@ def lock_open(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS_HERE:
+            raise
     return True

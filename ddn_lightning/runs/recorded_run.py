@@ -20,6 +20,7 @@ from ddn_lightning.runs.results import RESULTS_FILE, Results, parse_results
 
 CONFIG_FILE = "config.yaml"
 CURVES_FILE = "metrics.csv"
+TASK_ACCURACY = "val/accuracy/task_"  # of those learned so far
 TASK_ENDS = "average_accuracy"  # a value that is logged at task ends only
 Parsed = TypeVar("Parsed")
 REQUIRED = {CONFIG_FILE: "not a run of ddn fit", RESULTS_FILE: "still training, or stopped before its end"}
@@ -67,11 +68,15 @@ class RecordedRun:
 
     def curve(self, name: str) -> Curve:
         """A logged value over the number of tasks learned."""
-        ends = [row["step"] for row in self.rows if TASK_ENDS in row]
+        ends = [row for row in self.rows if TASK_ENDS in row]
         chosen = [row for row in self.rows if name in row]
         if not ends:
             return Curve([], [])
-        places = numpy.interp([row["step"] for row in chosen], [-1, *ends], range(len(ends) + 1))
+        learned = [
+            sum(key.startswith(TASK_ACCURACY) for key in row) or place for place, row in enumerate(ends, start=1)
+        ]
+        steps = [row["step"] for row in chosen]
+        places = numpy.interp(steps, [-1, *(row["step"] for row in ends)], [0, *learned])
         return Curve([round(float(place), 4) for place in places], [row[name] for row in chosen])
 
     @property
@@ -79,7 +84,7 @@ class RecordedRun:
         """Accuracy of each task over training; from the accuracy matrix if no curves were logged."""
         assert self.results is not None
         matrix = self.results.matrix
-        logged = [self.curve(f"val/accuracy/task_{task + 1}") for task in range(len(matrix))]
+        logged = [self.curve(f"{TASK_ACCURACY}{task + 1}") for task in range(len(matrix))]
         if any(curve.values for curve in logged):
             return logged
         return curves_of(matrix)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.tuning import ArmRecord, TrialRecord
@@ -131,7 +132,12 @@ class ArmStudy:
 
 def open_storage(folder: Path) -> optuna.storages.BaseStorage:
     """The storage of all studies of a search, which Optuna's dashboard can show too."""
-    return optuna.storages.RDBStorage(f"sqlite:///{(folder / STORAGE_FILE).absolute()}")
+    path = folder / STORAGE_FILE
+    try:
+        return optuna.storages.RDBStorage(f"sqlite:///{path.absolute()}")
+    except (SQLAlchemyError, RuntimeError) as error:  # damaged, or of another version of Optuna
+        reason = str(error).splitlines()[0]
+        raise ConfigurationError(f"{path} must be the storage of a search by this Optuna: {reason}") from error
 
 
 def _curve(trial: FrozenTrial) -> tuple[float, ...]:

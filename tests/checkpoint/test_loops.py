@@ -15,6 +15,7 @@ from tiny import TinySequence
 from torch import nn
 
 from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayMethod, ResNet18, load
+from ddn_lightning.callbacks.task_callback import TaskCallback
 
 HOOKS = [
     "on_train_start",
@@ -67,6 +68,23 @@ def test_a_resume_continues_after_the_last_batch_before_the_hook(
         assert resumed.trainer.global_step == 18, path.name
         for first, second in zip(weights(expected), weights(resumed), strict=True):
             torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=path.name)
+
+
+@pytest.mark.parametrize("hook", ["on_task_end", "after_task_end"])
+def test_a_checkpoint_saved_while_a_task_ends_says_that_it_is_not_exact(
+    hook: str, fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the resume the task ends once more."""
+
+    class Saves(UsersSaveIn, TaskCallback):
+        """A user's."""
+
+    saving = Saves(tmp_path, hook)
+    fit(make, sequence(), callbacks=[saving])
+    capsys.readouterr()
+    resumed = fit(make, sequence(), ckpt_path=saving.paths[0])
+    assert resumed.trainer.global_step == 18
+    assert "the run goes on, but not bit for bit" in capsys.readouterr().err
 
 
 def test_a_checkpoint_saved_after_max_steps_resumes_in_its_epoch(

@@ -18,6 +18,8 @@ from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli import main
+from ddn_lightning.cli.parser import _check_locale
+from ddn_lightning.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ["-c", str(ROOT / "configs" / "quickstart.yaml")]
@@ -227,3 +229,12 @@ def test_the_command_starts_without_unix_only_modules() -> None:
     run = child(["-c", f"{hide}; from ddn_lightning.cli import main; main(['report', '--help'])"])
     assert run.returncode == 0, run.stderr
     assert b"usage: ddn report" in run.stdout
+
+
+def test_a_file_that_another_encoding_would_misread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("mine.yaml").write_text("name: données", encoding="utf-8")
+    Path("plain.yaml").write_text("name: plain")
+    monkeypatch.setattr("locale.getpreferredencoding", lambda _: "ISO-8859-1")
+    with pytest.raises(ConfigurationError, match=r"mine.yaml must be readable in this locale, .* ISO-8859-1: set"):
+        _check_locale(Path("mine.yaml"))
+    _check_locale(Path("plain.yaml"))

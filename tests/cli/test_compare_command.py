@@ -195,8 +195,10 @@ def test_markdown_and_latex_show_the_interval(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("name", ["cost.png", "cost.svg"])
 def test_the_figure_shows_every_group_and_the_front(name: str) -> None:
     write_runs(effect=3.0, seeds=3)
+    Path("elsewhere").mkdir()
+    Path(name).symlink_to(f"elsewhere/{name}")
     assert main(["compare", "runs", "-o", "table.md", "--figure", name]) == 0
-    content = Path(name).read_bytes()
+    content = Path("elsewhere", name).read_bytes()
     assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
 
 

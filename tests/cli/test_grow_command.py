@@ -1,6 +1,7 @@
 """The command ``ddn fit --grow RUN``."""
 
 import contextlib
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -164,8 +165,10 @@ def test_a_run_measured_on_validation_images_and_within_tasks_goes_on_with_both(
     before, grown = (json.loads(Path(f"runs/{name}/results.json").read_text()) for name in ("two", "two-grown"))
     assert [len(found["test"]["accuracies"]) for found in (before, grown)] == [2, 3]  # opened after the last task
     assert (before["anytime"]["from_step"], grown["anytime"]["from_step"]) == (0, 8)
-    steps = [line.split(",")[0] for line in Path("runs/two-grown/anytime.csv").read_text().splitlines()[1:]]
-    assert steps == ["8", "10", "12"]  # before the switch, and after it
+    _, *rows = csv.reader(Path("runs/two-grown/anytime.csv").read_text().splitlines())
+    assert [row[0] for row in rows] == ["8", "10", "12"]  # before the switch, and after it
+    _, *earlier = csv.reader(Path("runs/two/anytime.csv").read_text().splitlines())
+    assert rows[0][2] == earlier[-1][2]  # samples seen
 
 
 def test_a_run_goes_on_without_its_stream(runs: Path) -> None:

@@ -1,5 +1,6 @@
 """The command refuses a tampered checkpoint in one line and changes no file."""
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from tampering import Tampering, tamperings
 
 from ddn_lightning.cli import main
+from ddn_lightning.cli.resume import last_checkpoint
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 SHORT = ["--trainer.limit_train_batches=2", "--data.epochs_per_task=1", "--trainer.enable_progress_bar=false"]
@@ -74,3 +76,12 @@ def test_a_tampered_checkpoint_is_refused_without_a_trace_or_resumes(capsys: pyt
         if code == 2:
             assert printed.count("\n") == 1, tampering
             assert files() == before, tampering
+
+
+def test_the_last_of_numbered_runs_is_no_other_run() -> None:
+    for time, name in enumerate(("er-seed0", "er-seed0-2", "er-seed0-2-grown", "er-seed0-2b")):
+        Path("runs", name, "checkpoints").mkdir(parents=True)
+        Path("runs", name, "checkpoints/last.ckpt").touch()
+        os.utime(Path("runs", name, "checkpoints/last.ckpt"), (time, time))
+    assert last_checkpoint(Path("runs"), "er-seed0", is_default=True) == Path("runs/er-seed0-2/checkpoints/last.ckpt")
+    assert last_checkpoint(Path("runs"), "er-seed0", is_default=False) == Path("runs/er-seed0/checkpoints/last.ckpt")

@@ -156,6 +156,23 @@ def test_test_on_a_folder_measures_uneven_tasks_and_takes_domains_as_one(
     assert ("several domains, so the images count as one task" in printed.err) is (len(tasks) == 1)
 
 
+def test_outputs_to_spare_are_no_classes_of_a_folder(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("train", "test"):
+        for number, name in enumerate("abcd"):  # named like the numbers of outputs
+            shutil.copytree(trained / "images" / split / name, Path("images", split, str(number + 2)))
+    files = ["-c", str(CONFIGS / "base.yaml"), "-c", str(CONFIGS / "data/image_folder.yaml")]
+    places = ["--data.root", "images", "--data.epochs_per_task", "1", "--model.num_classes", "7"]
+    assert main(["fit", *files, *OPTIONS, *places]) == 0
+    results = json.loads(Path("runs/mine/results.json").read_text())
+    capsys.readouterr()
+    assert main(["test", "runs/mine", "images", "--format", "csv"]) == 0
+    (average,) = [row for row in rows_of(capsys.readouterr().out) if not row["task"]]
+    assert int(average["images"]) == 12
+    assert float(average["accuracy"]) == pytest.approx(results["average_accuracy"], abs=1e-3)
+    Path("images/test/6").mkdir()  # the number of an output without a class
+    assert "must be named after classes of the run" in refusal(["test", "runs/mine", "images"], capsys)
+
+
 def test_test_of_a_run_alone_is_on_its_own_images(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     results = json.loads((Path(run) / "results.json").read_text())
     before = sorted(Path(run).rglob("*"))

@@ -273,6 +273,19 @@ def test_a_range_of_an_unknown_option_is_refused(tmp_path: Path, capsys: pytest.
     assert not Path("runs").exists()
 
 
+@pytest.mark.usefixtures("stand_in")
+def test_a_search_does_not_replace_the_studies_of_another(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune("--methods", "er", "--trials", "1") == 0
+    before = (FOLDER / "tuned.csv").read_text()
+    assert tune("--methods", "derpp", "--trials", "1") == 2
+    assert "runs/tune has studies that this search leaves out, er" in capsys.readouterr().err
+    assert (FOLDER / "tuned.csv").read_text() == before
+    assert tune("--methods", "er", "derpp", "--trials", "1") == 0
+    assert [arm.name for arm in found().arms] == ["er", "derpp"]
+    assert main(["report", str(FOLDER), "--latex", "tables.tex"]) == 2
+    assert "latex is for runs, got the search runs/tune" in capsys.readouterr().err
+
+
 def test_two_searches_cannot_share_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     FOLDER.mkdir(parents=True)
     lock = try_lock(FOLDER)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from test_compare_command import write_run
 
+from ddn_lightning.callbacks.run_record import _mean, _test_line
 from ddn_lightning.cli import main
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -46,6 +47,15 @@ def test_the_record_says_which_images_chose_and_which_were_reported(capsys: pyte
         capsys.readouterr()
         assert main([command, *run]) == 0
         assert f"{expected['average_accuracy']:.4f}"[:6] in capsys.readouterr().out
+
+
+def test_test_images_of_some_tasks_give_no_accuracy_over_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*FIT, "--trainer.limit_test_batches=0.1"]) == 0  # less than a batch
+    assert "ACC on the test images" not in capsys.readouterr().out
+    assert results()["test"] is None
+    assert main([*FIT, "--ckpt_path=last", "--trainer.limit_test_batches=0.1"]) == 0
+    assert (_mean([60.0, None]), _mean([60.0, 70.0])) == (None, 65.0)
+    assert _test_line({"class_il": None}).startswith("no ACC on the test images: trainer.limit_test_batches has left")
 
 
 def test_closed_test_images_are_never_loaded_and_the_record_says_so(capsys: pytest.CaptureFixture[str]) -> None:

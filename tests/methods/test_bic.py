@@ -4,7 +4,7 @@ from tiny import Fit, TinySequence, small_net
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ddn_lightning import BiC, ConfigurationError, Samples
+from ddn_lightning import BiC, ConfigurationError, FewShot, Samples
 from ddn_lightning.methods.bic import learn_correction
 
 
@@ -89,6 +89,19 @@ def test_held_out_samples_are_balanced_and_never_trained_on(fit: Fit) -> None:
         images = torch.cat(trained[task])
         assert not any((images == image).flatten(1).all(1).any() for image in samples.images)
         assert len(images) == 2 * (24 + {1: 22, 2: 20}[task] - len(samples))
+
+
+def test_classes_with_few_samples_are_trained_too(fit: Fit) -> None:
+    trained: dict[int, set[int]] = {}
+
+    class Watch(BiC):
+        def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
+            trained.setdefault(self.task, set()).update(batch.labels.tolist())
+            return super().training_step(batch, batch_index)
+
+    sequence = TinySequence(batch_size=6, drop_last=False, stream=FewShot(shots=3))
+    fit(lambda: Watch(small_net(), num_classes=6, buffer_size=60, held_out_fraction=0.3), sequence)
+    assert trained == {0: {0, 1}, 1: {0, 1, 2, 3}, 2: set(range(6))}
 
 
 def test_only_the_last_tasks_classes_are_corrected_and_not_within_a_task() -> None:

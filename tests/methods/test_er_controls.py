@@ -69,3 +69,12 @@ def test_a_step_on_memory_alone_follows_each_step(fit: Fit) -> None:
     assert method.trainer.global_step == 12 + 11  # nothing is stored yet at the first
     assert len(Noted.errors) == 11
     assert max(Noted.errors) < 1e-6
+
+
+def test_mixed_batches_count_as_memory_for_the_statistics(fit: Fit) -> None:
+    both, memory = (run(fit, MixedDraw, running_statistics=which) for which in ("all", "memory"))
+    assert torch.equal(weights(both), weights(memory))
+    steps = [
+        method.network.get_buffer(MEAN.replace("running_mean", "num_batches_tracked")) for method in (both, memory)
+    ]
+    assert steps[1] == steps[0] // 2 + 1  # the first batch finds the memory empty

@@ -6,7 +6,19 @@ from tiny import Fit, TinySequence, small_net
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning import ConfigurationError, LearnedLabels, LoDM, LowRankMemory, Samples, SmallNet, SplitDigits
+from ddn_lightning import (
+    DER,
+    ER,
+    LODE,
+    ConfigurationError,
+    DERPlusPlus,
+    LearnedLabels,
+    LoDM,
+    LowRankMemory,
+    Samples,
+    SmallNet,
+    SplitDigits,
+)
 from ddn_lightning.metrics.functional import average_accuracy
 
 
@@ -55,9 +67,16 @@ def test_the_loss_is_that_of_experience_replay() -> None:
     assert torch.allclose(loss.rehearsal, functional.cross_entropy(method(memory.images), memory.labels))
 
 
-def test_labels_of_stored_images_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="LoDM cannot take LearnedLabels"):
-        LoDM(small_net(), num_classes=6, distiller=LearnedLabels())
+@pytest.mark.parametrize("method_class", [LoDM, ER])
+def test_labels_of_stored_images_are_refused(fit: Fit, method_class: type[ER]) -> None:
+    with pytest.raises(ConfigurationError, match="LearnedLabels, .*, cannot take a LowRankMemory"):
+        fit(lambda: method_class(small_net(), num_classes=6, memory=LowRankMemory(), distiller=LearnedLabels()))
+
+
+@pytest.mark.parametrize("method_class", [DER, DERPlusPlus, LODE])
+def test_methods_that_store_logits_refuse_learned_images(method_class: type[DER]) -> None:
+    with pytest.raises(ConfigurationError, match=f"memory of {method_class.__name__} must be an .* SlotBuffer"):
+        method_class(small_net(), num_classes=6, memory=LowRankMemory())
 
 
 def test_a_memory_too_small_for_the_last_task_is_refused_before_the_first(fit: Fit) -> None:

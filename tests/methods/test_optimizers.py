@@ -91,6 +91,23 @@ def test_milestones_beside_an_own_schedule_are_refused(fit: Fit) -> None:
         fit(lambda: build(ER, lr_milestones=[1], lr_scheduler=lambda o: StepLR(o, 1)), sequence())
 
 
+def test_a_schedule_beside_an_override_is_refused_unless_the_override_takes_it(fit: Fit) -> None:
+    class Own(ER):
+        def configure_optimizers(self) -> Any:
+            return SGD(self.parameters(), 0.1)
+
+    class Wrapped(ER):
+        def configure_optimizers(self) -> Any:
+            return super().configure_optimizers()
+
+    schedule = {"lr_scheduler": lambda optimizer: StepLR(optimizer, 1)}
+    with pytest.raises(
+        ConfigurationError, match="lr_scheduler must be left out where configure_optimizers returns its"
+    ):
+        fit(lambda: build(Own, **schedule), sequence())
+    fit(lambda: build(Wrapped, **schedule), sequence())
+
+
 def test_arguments_given_at_a_resume_override_the_checkpoints_with_a_note(
     fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

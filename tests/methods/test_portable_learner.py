@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -248,3 +249,19 @@ def test_signatures_show_the_arguments_of_the_bases() -> None:
     assert list(shown)[:4] == ["backbone", "num_classes", "buffer_size", "replay_batch_size"]
     assert {"lr", "momentum", "batches", "distiller", "mask_unseen", "running_statistics"} <= set(shown)
     assert shown["lr"].default == 0.03
+
+
+class Weighted(ER):
+    """With an argument that is a plain dictionary."""
+
+    def __init__(self, *args: Any, weights: dict[str, float] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.weights = weights
+
+
+@pytest.mark.parametrize("weights", [{}, {"a": 1.0}])
+def test_a_plain_dictionary_is_an_argument_like_others(fit: Fit, tmp_path: Path, weights: dict[str, float]) -> None:
+    saved(fit, tmp_path, lambda: Weighted(small_net(), num_classes=6, buffer_size=12, weights=weights))
+    loaded = ddn_lightning.load(tmp_path / "trained.ckpt", backbone=small_net())
+    assert isinstance(loaded, Weighted)
+    assert loaded.weights == weights

@@ -13,6 +13,7 @@ import pytest
 from odd_names import EVIL
 
 from ddn_lightning.cli import main
+from ddn_lightning.cli.report_command import read_runs
 from ddn_lightning.report import page as page_module
 from ddn_lightning.runs.recorded_run import read_run
 
@@ -215,6 +216,7 @@ def test_figures_that_cannot_be_drawn_are_reported(recorded_runs: Path) -> None:
         (["empty", "-o", "no/page.html"], "output must be a file in an existing folder, got no/page.html"),
         (["empty", "--latex", "no/tables.tex"], "output must be a file in an existing folder, got no/tables.tex"),
         (["empty", "--latex", "-"], "latex must be a file, got -"),
+        (["empty", "--latex", "./report.html"], "latex must be another file than the page, got ./report.html"),
         (["empty", "-o", "empty"], "output must be a file in an existing folder, got empty"),
         ([], "see 'ddn report --help'"),
         (["empty", "--shut"], "--shut"),
@@ -237,3 +239,10 @@ def test_open_starts_a_browser(
     assert main(["report", str(recorded_runs / "stopped"), "--open"]) == 0
     assert opened == [Path("report.html").resolve().as_uri()]
     assert "open report.html yourself" in capsys.readouterr().err
+
+
+def test_linked_runs_are_found_and_loops_end(recorded_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/more").mkdir(parents=True)
+    Path("runs/linked").symlink_to(recorded_runs / "er")
+    Path("runs/more/loop").symlink_to(Path("runs").resolve())
+    assert [run.folder.name for run in read_runs([Path("runs")])] == ["linked"]

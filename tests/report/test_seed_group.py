@@ -28,6 +28,8 @@ def test_runs_that_differ_only_in_seed_or_folder_are_one_group() -> None:
     assert by_seed([first, chosen]) == [[first, chosen]]
     same_settings = a_run(seed=0, plugin="DataDistillNet")
     assert by_seed([first, same_settings]) == [[first], [same_settings]]
+    unknown = [replace(first, config={}, folder=Path(name)) for name in ("a", "b")]  # whose settings nobody knows
+    assert by_seed(unknown) == [[one] for one in unknown]
 
 
 def test_a_repeated_seed_counts_once() -> None:

@@ -1,7 +1,8 @@
 """A fake ``ddn fit`` that takes milliseconds and writes the files of a run.
 
 Files in the parent of the run folders control it; each holds a substring of run names: ``poison`` of runs that fail,
-``crashing`` of runs that end in a traceback, ``diverging`` of runs that diverge, ``slow`` of runs that wait for
+``crashing`` of runs that end in a traceback, ``short`` of runs that end early, ``killed`` of runs that are killed,
+``diverging`` of runs that diverge, ``slow`` of runs that wait for
 SIGTERM and then save. Each start is appended to ``<name>.starts``.
 """
 
@@ -24,6 +25,12 @@ def main(arguments: list[str]) -> None:
         sys.exit(2)
     if is_among(name, Path(runs, "crashing")):
         raise RuntimeError("crashed")
+    if is_among(name, Path(runs, "short")):
+        print("See them: ddn report")
+        sys.exit()
+    if is_among(name, Path(runs, "killed")):
+        print("halfway", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
     folder.mkdir(exist_ok=is_resumed)
     if is_among(name, Path(runs, "slow")) and not is_resumed:
         wait_to_save(folder)

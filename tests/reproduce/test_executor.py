@@ -164,6 +164,24 @@ def test_an_interrupted_plan_lets_its_runs_save_and_resumes_them_later(number: s
     assert all(starts(run) == ["new", "resumed"] for run in runs)
 
 
+def test_a_run_that_was_killed_or_ended_early_says_so() -> None:
+    RUNS.mkdir()
+    (RUNS / "killed").write_text("run-1")
+    (RUNS / "short").write_text("run-2")
+    messages = [event.message for event in execute(make_runs(2)) if event.state == "failed"]
+    assert messages == ["it was killed by signal 9", "it ended before its last task"]
+
+
+def test_a_second_ctrl_c_stops_at_once_whatever_came_before() -> None:
+    stop = StopSignals()
+    stop.note(signal.SIGTERM)
+    stop.note(signal.SIGTERM)
+    stop.note(signal.SIGINT)
+    assert stop.received == signal.SIGTERM
+    with pytest.raises(KeyboardInterrupt):
+        stop.note(signal.SIGINT)
+
+
 def stubborn_process() -> "subprocess.Popen[bytes]":
     script = "trap '' TERM; touch ready; sleep 60 & wait; sleep 60"
     process = subprocess.Popen(["sh", "-c", script], start_new_session=True)

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ def test_a_run_is_read_back(recorded_runs: Path) -> None:
         assert list(curve.values) == pytest.approx(run.results.matrix[task:, task].tolist(), abs=1e-3)
     entropies = run.curve("distill/label_entropy")
     assert 0 < entropies.tasks_learned[0] < 1 < entropies.tasks_learned[-1] <= 5
+
+
+def test_a_task_end_that_was_not_logged_moves_no_other(recorded_runs: Path) -> None:
+    run = read_run(recorded_runs / "ddn")
+    gap = replace(run, rows=[row for row in run.rows if "val/accuracy/task_3" in row or "average_accuracy" not in row])
+    assert list(gap.task_curves[0].tasks_learned) == [3.0, 4.0, 5.0]
 
 
 def test_without_curves_the_accuracy_matrix_is_used(recorded_runs: Path, tmp_path: Path) -> None:

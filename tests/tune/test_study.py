@@ -134,3 +134,9 @@ def test_importance_finds_the_option_that_matters() -> None:
     importance = study.record(with_importance=True).importance
     assert max(importance, key=lambda option: importance[option]) == "model.lr"
     assert sum(importance.values()) == pytest.approx(1, abs=0.001)
+
+
+def test_a_damaged_storage_is_named(tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_text("not a database, and long enough to be taken for one " * 40)
+    with pytest.raises(ConfigurationError, match=r"study.db must be the storage of a search by this Optuna: "):
+        open_storage(tmp_path)

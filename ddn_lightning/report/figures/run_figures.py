@@ -102,7 +102,8 @@ def _predictions(run: str, observed: Observed, names: Sequence[str] | None) -> I
         description = f"Normalised confusion matrix: on average {100 * recall:.1f} % of a class are recognised."
         yield confusion_picture({run: observed}, names, description)
     if observed.probability is not None:
-        last_task = float(observed.probability.nanmean(dim=0)[observed.is_class_of_task[-1]].sum())
+        learned = [classes for classes in observed.is_class_of_task if not observed.probability[classes].isnan().all()]
+        last_task = float(observed.probability.nanmean(dim=0)[learned[-1]].sum()) if learned else 0.0
         description = f"Mean predicted probabilities: the classes of the last task get {100 * last_task:.1f} % of all."
         yield probability_picture({run: observed}, names, description)
 
