@@ -44,7 +44,7 @@ class ArmStudy:
         storage: Optuna's storage.
 
     Raises:
-        ConfigurationError: If the study was begun with other settings.
+        ConfigurationError: If the study was begun with other settings, or a new one finds runs of another's trials.
     """
 
     def __init__(self, arm: Arm, search: Search, storage: optuna.storages.BaseStorage | None = None) -> None:
@@ -55,6 +55,11 @@ class ArmStudy:
         )
         described, begun = search.described(arm), self._study.user_attrs.get(DESCRIPTION)
         if begun is None:
+            if storage is not None and (runs := sorted((search.folder / arm.name).glob("trial-*/"))):
+                raise ConfigurationError(
+                    f"{runs[0]} must be a trial of {search.folder / STORAGE_FILE}, which knows of none: delete it, or "
+                    "choose another --name"
+                )
             self._study.set_user_attr(DESCRIPTION, described)
         elif different := [name for name, value in described.items() if begun.get(name) != value]:
             raise ConfigurationError(

@@ -140,3 +140,13 @@ def test_a_damaged_storage_is_named(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_text("not a database, and long enough to be taken for one " * 40)
     with pytest.raises(ConfigurationError, match=r"study.db must be the storage of a search by this Optuna: "):
         open_storage(tmp_path)
+
+
+def test_a_study_that_begins_takes_no_runs_of_another(tmp_path: Path) -> None:
+    search = replace(SEARCH, folder=tmp_path)
+    (tmp_path / ARM.name / "trial-000-seed1000").mkdir(parents=True)
+    with pytest.raises(
+        ConfigurationError, match=r"trial-000-seed1000 must be a trial of .*study.db, which knows of none"
+    ):
+        ArmStudy(ARM, search, open_storage(tmp_path))
+    ArmStudy(ARM, search)  # a dry run
