@@ -216,27 +216,28 @@ class Forgetting(TaskCallback):
 
     def _run_missed_evaluation(self, trainer: Trainer, method: Learner) -> None:
         """Run the evaluation that Lightning skips when it resumes from a checkpoint of an epoch's last batch."""
-        limit = trainer.limit_val_batches
         every = method.sequence.evaluate_every_n_epochs
         epochs = method.sequence.clock.epochs_done // every * every
-        if limit == 0 or epochs <= method.epochs_evaluated:
+        if trainer.limit_val_batches == 0 or epochs <= method.epochs_evaluated:
             return
-        self._evaluate(trainer, method, method.sequence.evaluation_loader(method.tasks_seen), limit)
+        loader = method.sequence.evaluation_loader(method.tasks_seen)
+        self._evaluate(trainer, method, loader, _number_of_batches(loader, trainer.limit_val_batches))
         method.epochs_evaluated = epochs
         values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
         _log_now(trainer, values, epochs - 1)
 
     def _open_test(self, trainer: Trainer, method: Learner) -> None:
         """Measure the test images, once per run, after the last evaluation on the validation split."""
-        sequence, limit = method.sequence, trainer.limit_test_batches
+        sequence = method.sequence
         is_over = method.epochs_evaluated == sequence.num_tasks * sequence.epochs_per_task
         is_closed = sequence.validation is None or sequence.closed_test
-        if is_closed or limit == 0 or not is_over or method.test_accuracy:
+        if is_closed or not is_over or method.test_accuracy:
             return
         loader = sequence.test_dataloader()
-        if _number_of_batches(loader, limit) == 0:
+        number = _number_of_batches(loader, trainer.limit_test_batches)
+        if number == 0:
             return
-        self._evaluate(trainer, method, loader, limit)
+        self._evaluate(trainer, method, loader, number)
         rows = [*self._last_row(self.metric)]
         rows += [self._last_row(self.calibrated_metric)[0]] if self._calibrated else []
         method.test_accuracy = {
@@ -245,11 +246,11 @@ class Forgetting(TaskCallback):
         }
         _log_now(trainer, self._row("test"), method.epochs_evaluated - 1)
 
-    def _evaluate(self, trainer: Trainer, method: Learner, loader: TaskLoader, limit: float) -> None:
-        """Measure the batches of a loader outside of Lightning's evaluation; ``limit`` is a share or a number."""
+    def _evaluate(self, trainer: Trainer, method: Learner, loader: TaskLoader, number: int) -> None:
+        """Measure the first batches of a loader outside of Lightning's evaluation."""
         self.on_validation_start(trainer, method)
         with evaluating(method):
-            for index, batch in enumerate(islice(loader, _number_of_batches(loader, limit))):
+            for index, batch in enumerate(islice(loader, number)):
                 batch = batch.to(method.device)
                 with trainer.precision_plugin.val_step_context():  # not for the metrics, which keep their precision
                     scores = method.validation_step(batch, index)
@@ -301,4 +302,5 @@ def _log_now(trainer: Trainer, values: dict[str, Tensor], epoch: int) -> None:
 
 
 def _number_of_batches(loader: TaskLoader, limit: float) -> int:
+    """How many batches a Trainer's limit leaves, which is a share or a number."""
     return int(len(loader) * limit) if isinstance(limit, float) else limit

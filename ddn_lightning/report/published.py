@@ -62,8 +62,9 @@ def _all_published(method: str) -> list[Published]:
     if of_paper:
         return of_paper
     text = (files("ddn_lightning.report") / "published.csv").read_text(encoding="utf-8")
-    rows = [row for row in csv.DictReader(text.splitlines()) if row.pop("method") == method]
-    return [Published(**{**row, "buffer_size": int(row["buffer_size"])}) for row in rows]  # type: ignore[arg-type]
+    rows = [row for row in csv.DictReader(text.splitlines()) if row["method"] == method]
+    texts = ("network", "source", "note", "our_options")
+    return [Published(row["acc"], int(row["buffer_size"]), *(row[name] for name in texts)) for row in rows]
 
 
 def our_runs(method: str, plugin: str = "none", buffer_size: int = BUFFER_SIZE) -> tuple[list[MeasuredRun], str]:

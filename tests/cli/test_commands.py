@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
+from lightning.pytorch.cli import LightningCLI
 
 from ddn_lightning.cli import main
-from ddn_lightning.cli.commands import LINES
+from ddn_lightning.cli.commands import COMMANDS, LINES, TRAINER_COMMANDS
 from ddn_lightning.shipped_configs import shipped_names
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -22,6 +23,8 @@ def code_of(*arguments: str) -> Any:
 
 
 def test_help_lists_every_command_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {*TRAINER_COMMANDS, *COMMANDS} == LINES.keys()
+    assert TRAINER_COMMANDS.keys() <= LightningCLI.subcommands().keys()
     assert code_of("--help") == 0
     printed = capsys.readouterr().out
     lines = dict(line.split(maxsplit=1) for line in printed.splitlines() if line.startswith("  "))
@@ -129,3 +132,10 @@ def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) ->
     package = sys.modules["ddn_lightning"]
     assert code_of("--version") == 0
     assert capsys.readouterr().out == f"ddn_lightning {package.__version__}\n"
+
+
+def test_options_of_a_command_may_come_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("all.yaml").write_text("fit: {name: mine}\ntest: {name: other}\n")
+    for command, name in (("fit", "mine"), ("test", "other")):
+        assert code_of("--config", "all.yaml", command, "-c", str(CONFIGS / "quickstart.yaml"), "--print_config") == 0
+        assert f"\nname: {name}\n" in capsys.readouterr().out

@@ -241,7 +241,7 @@ def test_open_starts_a_browser(
     assert "open report.html yourself" in capsys.readouterr().err
 
 
-def test_linked_runs_are_found_and_loops_end(recorded_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_linked_runs_are_found_and_loops_end(recorded_runs: Path) -> None:
     Path("runs/more").mkdir(parents=True)
     Path("runs/linked").symlink_to(recorded_runs / "er")
     Path("runs/more/loop").symlink_to(Path("runs").resolve())
