@@ -10,6 +10,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer, seed_everything
 from tiny import TinySequence, quiet_trainer
+from usable_instructions import avoid_broken_amx
 
 from ddn_lightning import ReplayMethod, TaskSequence
 from ddn_lightning.cli import main
@@ -18,6 +19,7 @@ from ddn_lightning.cli.run_figures import RunFigures
 QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
 
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+avoid_broken_amx()
 torch.set_num_threads(1)  # the networks are so small that threads only get in each other's way
 
 
