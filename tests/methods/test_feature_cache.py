@@ -55,7 +55,9 @@ def test_the_run_is_that_of_the_frozen_backbone(fit: Fit, lookahead: str | None)
     learned = {name: value for name, value in whole.named_parameters() if value.requires_grad}
     assert learned
     for name, value in learned.items():
-        assert torch.allclose(value, cached.get_parameter(name), rtol=0, atol=TOLERANCE), name
+        # Adam divides G's gradients by their size, and their rounding with them
+        tolerance = 1e-4 if name.startswith("distiller") else TOLERANCE
+        assert torch.allclose(value, cached.get_parameter(name), rtol=0, atol=tolerance), name
     assert torch.equal(whole.accuracy_matrix.nan_to_num(), cached.accuracy_matrix.nan_to_num())
     assert cached.memory[cached.memory.slots].images.shape == (10, 8)
 

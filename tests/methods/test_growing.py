@@ -171,7 +171,8 @@ def test_old_outputs_are_the_same_before_the_first_step(fit: Fit, make_trainer: 
     grown = fit(lambda: Look(small_net(), num_classes=10, buffer_size=9), new_classes()[2], ckpt_path=path)
     first = ddn_lightning.load(path)
     with torch.no_grad():
-        assert torch.equal(grown.found[:, :6], first(first.normalised(images)))
+        outputs = first(first.normalised(images))  # of a smaller product, whose kernel may round otherwise
+    assert torch.allclose(grown.found[:, :6], outputs, rtol=0, atol=1e-6)
     assert len(grown.found[:, 6:].unique()) == 28
 
 
