@@ -143,6 +143,11 @@ class Learner(Constructed, LightningModule, ABC):
 
     @property
     @abstractmethod
+    def moved_parameters(self) -> list[Tensor]:
+        """The parameters that a training step moves."""
+
+    @property
+    @abstractmethod
     def distiller_optimizer(self) -> torch.optim.Optimizer:
         """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
 

@@ -1,5 +1,6 @@
 """Soft labels learned by bi-level optimization."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -87,6 +88,8 @@ class BilevelDistiller(LabelDistiller):
                 f"lookahead must be exact, head or matching with {name}, which learns before the classifier's step, "
                 "got step"
             )
+        if self.lookahead == "head" and not set(method.head.parameters()) & set(method.moved_parameters):
+            raise ConfigurationError("lookahead must not be head where the optimizer leaves out the head, got head")
         if not others:
             raise ConfigurationError(
                 f"configure_optimizers must return two optimizers with {name}, the classifier's and "
@@ -152,19 +155,20 @@ class BilevelDistiller(LabelDistiller):
             labels = self.labels_to_learn(inner, logits.detach().softmax(dim=1))
         return self.inner_loss(logits, inner, labels)
 
-    def frozen(self, network: nn.Module) -> FrozenNetwork:
-        """The network or a part of it, as used for the look-ahead."""
-        return FrozenNetwork(network)
+    def frozen(self, network: nn.Module, moved: Iterable[Tensor]) -> FrozenNetwork:
+        """The network or a part of it, as used for the look-ahead, which moves these parameters."""
+        return FrozenNetwork(network, moved)
 
     def _look_ahead(self, method: Learner, inner: Samples, outer: list[Samples]) -> LookAhead:
-        network = self.frozen(method.network)
+        moved = method.moved_parameters
+        network = self.frozen(method.network, moved)
         loss = partial(self.learned_inner_loss, inner, learn=False)
         if self.lookahead == "step":
             parameters = method.network.named_parameters()
             gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in parameters}
             return hypergradient.step(network, inner, gradients, method.current_lr)
         if self.lookahead == "head":
-            parts = self.frozen(method.backbone), self.frozen(method.head)
+            parts = self.frozen(method.backbone, moved), self.frozen(method.head, moved)
             return hypergradient.head(*parts, inner, loss, outer, method.current_lr)
         mode = hypergradient.exact if self.lookahead == "exact" else hypergradient.matching
         return mode(network, inner, loss, outer, method.current_lr)
@@ -181,7 +185,7 @@ class BilevelDistiller(LabelDistiller):
     @torch.no_grad()
     def _log(self, method: Learner, inner: Samples, outer: list[Samples], look_ahead: LookAhead) -> None:
         """Log what the labels look like and how they change the outer loss."""
-        network = FrozenNetwork(method.network)
+        network = FrozenNetwork(method.network, method.moved_parameters)
         taken = look_ahead.virtual_step
         if taken is None:  # this mode takes no virtual step; log where it would lead
             loss = partial(self.learned_inner_loss, inner, learn=False)

@@ -16,7 +16,7 @@ they compute the derivative of the logits along it, the *tangent*. All gradients
 devices give the result of one. With dropout each forward pass is another random network, and so is the derivative.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -43,11 +43,13 @@ class FrozenNetwork:
 
     Args:
         module: The network.
+        moved: The parameters that a step moves; by default all that require a gradient.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, moved: Iterable[Tensor] | None = None) -> None:
         self.module = module
-        self.parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+        chosen = set(module.parameters() if moved is None else moved)
+        self.parameters = {n: p.detach() for n, p in module.named_parameters() if p.requires_grad and p in chosen}
         self.buffers = dict(module.named_buffers())  # looked up once: walking through a ResNet takes 0.1 ms
 
     def __call__(self, parameters: Parameters, inputs: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ Each overrides a few lines and is run by its import path:
 interpretations of the paper; *variants* go beyond it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -52,9 +52,9 @@ class MovingNetwork(FrozenNetwork):
 class MovedByLookAhead(DataDistillNet):
     """Reading: the look-ahead uses the network itself and so updates BatchNorm's running statistics."""
 
-    def frozen(self, network: nn.Module) -> FrozenNetwork:
+    def frozen(self, network: nn.Module, moved: Iterable[Tensor]) -> FrozenNetwork:
         """The network with its own buffers."""
-        return MovingNetwork(network)
+        return MovingNetwork(network, moved)
 
 
 class OneOuterBatch(DataDistillNet):
@@ -86,9 +86,9 @@ class CalibratedNetwork(FrozenNetwork):
 class CalibratedOuter(DataDistillNet):
     """Variant: the outer loss uses the memory's BatchNorm statistics, as a calibrated evaluation does."""
 
-    def frozen(self, network: nn.Module) -> FrozenNetwork:
+    def frozen(self, network: nn.Module, moved: Iterable[Tensor]) -> FrozenNetwork:
         """The network with a calibrated outer loss."""
-        return CalibratedNetwork(network)
+        return CalibratedNetwork(network, moved)
 
 
 class DisjointHalves(DataDistillNet):

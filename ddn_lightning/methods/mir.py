@@ -53,8 +53,8 @@ class MIR(ER):
         if not len(slots):
             return []
         drawn = self.stored(slots)
-        network = FrozenNetwork(self.network)
-        now = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        network = FrozenNetwork(self.network, self.moved_parameters)
+        now = {name: p for name, p in self.network.named_parameters() if name in network.parameters}
         _, gradients = self.gradient_of([lambda: network.loss(now, [current])], list(now.values()))
         steps = zip(now.items(), gradients, strict=True)
         with torch.no_grad():

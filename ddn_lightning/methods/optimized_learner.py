@@ -109,7 +109,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         if not self.has_own_optimizer:  # constructor arguments override restored optimizer state
             given = {"lr": self.current_lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
             optimizer.param_groups[0].update(given)  # further groups are added by callbacks
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        parameters = self.moved_parameters
         precision = self.trainer.precision_plugin
         precision.pre_backward(loss.total, self)  # calls on_before_backward of callbacks and method
         value, gradients = self.gradients(loss, parameters)
@@ -290,6 +290,12 @@ class OptimizedLearner(CalibratedLearner, ABC):
         optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
         assert isinstance(optimizer, Optimizer)
         return optimizer
+
+    @property
+    def moved_parameters(self) -> list[Tensor]:
+        """The parameters that a step moves: those of the classifier's optimizer that require a gradient."""
+        groups = self.classifier_optimizer.param_groups
+        return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
 
     @property
     def distiller_optimizer(self) -> Optimizer:

@@ -116,7 +116,8 @@ class PixelDistillation(ER):
 
         # eager: a compiled network cannot be differentiated twice
         with evaluating(self.network), torch.enable_grad(), torch.compiler.set_stance("force_eager"):
-            return pixel_surrogate(FrozenNetwork(self.network), inner, inner_loss, outer, self.lr)
+            network = FrozenNetwork(self.network, self.moved_parameters)
+            return pixel_surrogate(network, inner, inner_loss, outer, self.lr)
 
     def draw_from(self, samples: Samples) -> Samples:
         """An augmented random batch for the outer loss."""

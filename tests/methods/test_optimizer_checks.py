@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from every_method import build
-from tiny import Fit, TinySequence
+from tiny import Fit, TinySequence, small_net
 from torch import nn
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import (
@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from ddn_lightning import ER, ConfigurationError, DataDistillNet, Joint, ReplayMethod
+from ddn_lightning import ER, MIR, ConfigurationError, DataDistillNet, Joint, Mnemonics, ReplayMethod
 
 
 class Split(ER):
@@ -60,6 +60,12 @@ REFUSED: dict[str, tuple[type[ER], Any, dict[str, Any], str]] = {
     "foreign": (ER, None, {"optimizer": foreign}, "1 of 1 parameters of the optimizer are not the method's"),
     "no optimizer": (ER, None, {"optimizer": lambda p: None}, "optimizer must create an optimizer, got NoneType"),
     "a list": (ER, None, {"optimizer": lambda p: [SGD(p, 0.1)]}, "optimizer must create an optimizer, got list"),
+    "no head": (
+        ER,
+        lambda: DataDistillNet(lookahead="head"),
+        {"optimizer": lambda p: SGD(list(p)[:-2], 0.1)},
+        "not be head",
+    ),
     "plateau": (ER, None, {"lr_scheduler": ReduceLROnPlateau}, "must not be ReduceLROnPlateau: .*CosineAnnealingLR"),
     "own plateau": (Plateau, None, {}, "lr_scheduler must not be ReduceLROnPlateau"),
     "no scheduler": (ER, None, {"lr_scheduler": lambda o: None}, "must create a scheduler of .*got NoneType"),
@@ -104,6 +110,30 @@ def test_parameters_left_out_are_noted(fit: Fit, capsys: pytest.CaptureFixture[s
     assert said in capsys.readouterr().err
     fit(lambda: build(ER, DataDistillNet), max_steps=1)
     assert "leaves out" not in capsys.readouterr().err
+
+
+VIRTUAL_STEPS: dict[str, tuple[type[ReplayMethod], Any]] = {
+    "exact": (ER, lambda: DataDistillNet(lookahead="exact")),
+    "matching": (ER, lambda: DataDistillNet(lookahead="matching")),
+    "step": (ER, lambda: DataDistillNet(lookahead="step")),
+    "MIR": (MIR, None),
+    "Mnemonics": (Mnemonics, None),
+}
+
+
+@pytest.mark.parametrize(("kind", "distiller"), VIRTUAL_STEPS.values(), ids=VIRTUAL_STEPS.keys())
+def test_a_virtual_step_leaves_out_what_the_optimizer_does(fit: Fit, kind: type[ReplayMethod], distiller: Any) -> None:
+    def trained(is_frozen: bool) -> ReplayMethod:
+        def make() -> ReplayMethod:
+            method = build(kind, distiller, backbone=small_net(), optimizer=lambda p: SGD(list(p)[-2:], 0.3))
+            method.backbone.requires_grad_(not is_frozen)
+            return method
+
+        return fit(make)
+
+    found, expected = (trained(is_frozen).state_dict() for is_frozen in (False, True))
+    for name in [name for name, value in expected.items() if isinstance(value, torch.Tensor)]:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0, equal_nan=True)
 
 
 def test_arguments_of_sgd_beside_another_optimizer_are_noted(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
