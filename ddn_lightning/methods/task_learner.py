@@ -237,6 +237,8 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
             move_epochs_evaluated(checkpoint)
         if not has_trainer(self):
             return
+        if self.trainer.precision == "64-true":
+            self.double()  # Lightning does this after it has restored the weights, which would round them
         if is_fit:
             check_contents(checkpoint, record.get("contents", {}))  # format 1 has none
         self.sequence.resume_from(record["sequence"])

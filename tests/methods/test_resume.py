@@ -96,6 +96,18 @@ def test_a_run_stopped_and_resumed_twice_ends_the_same(fit: Fit, tmp_path: Path)
     assert_equal(outcome(run(ckpt_path=path, seed=99)), outcome(run()))
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed", "bf16-true"])
+def test_a_run_in_another_precision_resumes_without_rounding(fit: Fit, precision: Any, tmp_path: Path) -> None:
+    plugin = None if precision == "bf16-true" else DataDistillNet  # which refuses that precision
+
+    def run(**arguments: Any) -> ReplayMethod:
+        return fit(lambda: build(ER, plugin, momentum=0.9), sequence(), precision=precision, **arguments)
+
+    stopped, path = run(max_steps=7), tmp_path / "stopped.ckpt"
+    stopped.trainer.save_checkpoint(path)
+    assert_equal(outcome(run(ckpt_path=path, seed=99)), outcome(run()))
+
+
 def test_an_interrupted_end_of_task_runs_once(fit: Fit, tmp_path: Path) -> None:
     class Killed(SlowEnding):
         def end_task(self) -> None:
