@@ -221,7 +221,7 @@ class Forgetting(TaskCallback):
         if trainer.limit_val_batches == 0 or epochs <= method.epochs_evaluated:
             return
         loader = method.sequence.evaluation_loader(method.tasks_seen)
-        self._evaluate(trainer, method, loader, _number_of_batches(loader, trainer.limit_val_batches))
+        self._evaluate(trainer, method, loader, loader.batches_within(trainer.limit_val_batches))
         method.epochs_evaluated = epochs
         values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
         _log_now(trainer, values, epochs - 1)
@@ -234,7 +234,7 @@ class Forgetting(TaskCallback):
         if is_closed or not is_over or method.test_accuracy:
             return
         loader = sequence.test_dataloader()
-        number = _number_of_batches(loader, trainer.limit_test_batches)
+        number = loader.batches_within(trainer.limit_test_batches)
         if number == 0:
             return
         self._evaluate(trainer, method, loader, number)
@@ -299,8 +299,3 @@ def _log_now(trainer: Trainer, values: dict[str, Tensor], epoch: int) -> None:
     for logger in trainer.loggers:
         logger.log_metrics(row, step=batches_logged(trainer) - 1)  # the step of that epoch's last batch
         logger.save()
-
-
-def _number_of_batches(loader: TaskLoader, limit: float) -> int:
-    """How many batches a Trainer's limit leaves, which is a share or a number."""
-    return int(len(loader) * limit) if isinstance(limit, float) else limit

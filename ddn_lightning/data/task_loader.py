@@ -34,6 +34,10 @@ class TaskLoader:
         full, rest = divmod(len(self.order), self.batch_size)
         return full + (rest > 0 and not self.drop_last)
 
+    def batches_within(self, limit: float) -> int:
+        """How many batches a limit of the Trainer leaves, which is a share or a number."""
+        return int(len(self) * limit) if isinstance(limit, float) else min(len(self), limit)
+
     def __iter__(self) -> Iterator[Samples]:
         _, world_size = rank_and_world_size()
         self._position, self._resume_at = self._resume_at, 0

@@ -109,7 +109,7 @@ def _check_length(method: Learner, config: LRSchedulerConfig, restarts: bool) ->
         TaskLoader(method.stream(sequence, epoch), sequence.batch_size, drop_last=sequence.drop_last)
         for epoch in firsts
     ]
-    batches = [int(len(one) * limit) if isinstance(limit, float) else min(len(one), limit) for one in loaders]
+    batches = [loader.batches_within(limit) for loader in loaders]
     if config.interval == "epoch":
         batches = [1] * len(batches)
     needed = sequence.epochs_per_task * (max(batches) if restarts else sum(batches)) // config.frequency

@@ -5,11 +5,14 @@ import copy
 import torch
 from torch import Tensor
 
+from ddn_lightning.checkpoint.checks import described
 from ddn_lightning.construction import Constructed
 from ddn_lightning.data.streams.streams import Streams
+from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
 from ddn_lightning.memory.memory import Memory
+from ddn_lightning.optimization import evaluating
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
 
@@ -46,6 +49,30 @@ def check_use(method: type[Learner], distiller: object, memory: object, old_memo
     reason = "it does not rehearse labels" if method.memory_draws else "it does not replay memory"
     if given := [name for name, is_useless in useless.items() if is_useless]:
         raise ConfigurationError(f"{method.__name__} cannot take {given[0]}: {reason}")
+
+
+def check_sequence(method: Learner, sequence: TaskSequence, may_grow: bool) -> None:
+    """Refuse more classes than the method has, unless it may grow, and images that its backbone cannot take."""
+    if sequence.num_classes > method.num_classes and not may_grow:
+        raise ConfigurationError(
+            f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, or more, got "
+            f"{method.num_classes}"
+        )
+    shape = sequence.image_shape
+    like = next(method.backbone.parameters(), torch.empty(0))
+    try:
+        with evaluating(method.backbone):
+            features = method.backbone(torch.zeros(1, *shape, device=like.device, dtype=like.dtype))
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"backbone must take the images of {type(sequence).__name__}, of shape {shape}, but "
+            f"{type(method.backbone).__name__} does not: {error}"
+        ) from error
+    if not isinstance(features, Tensor) or features.shape != (1, method.backbone.feature_dim):
+        raise ConfigurationError(
+            f"backbone must give features of shape (batch, {method.backbone.feature_dim}), its feature_dim, but "
+            f"{type(method.backbone).__name__} gives {described(features)}"
+        )
 
 
 def check_start(method: Learner) -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
-from ddn_lightning.checkpoint.checks import described
 from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, is_within_step, settle
 from ddn_lightning.checkpoint.record import (
     check_contents,
@@ -30,11 +29,11 @@ from ddn_lightning.lightning_internals import batches_fetched, drop_old_values, 
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.methods.growing_learner import GrowingLearner, grow_as_in_other_processes
 from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
+from ddn_lightning.methods.start_checks import check_sequence
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import widened
 from ddn_lightning.notes import note
-from ddn_lightning.optimization import evaluating
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
@@ -131,7 +130,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
             return
         is_going_on = stage == "fit" and (is_resuming(self.trainer) or self.goes_on())
         sequence = self.sequence
-        self._check_sequence(sequence, may_grow=is_going_on and isinstance(sequence, GrownSequence))
+        check_sequence(self, sequence, may_grow=is_going_on and isinstance(sequence, GrownSequence))
         if self.transform is None:
             self.transform = sequence.transform
         self.take_names_and_shape(sequence.data_record())
@@ -283,25 +282,3 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, TaskCallback):
                 getattr(callback, hook)(self.trainer, self, self.task)
-
-    def _check_sequence(self, sequence: TaskSequence, may_grow: bool) -> None:
-        if sequence.num_classes > self.num_classes and not may_grow:
-            raise ConfigurationError(
-                f"num_classes must be the {sequence.num_classes} of {type(sequence).__name__}, or more, got "
-                f"{self.num_classes}"
-            )
-        shape = sequence.image_shape
-        like = next(self.backbone.parameters(), torch.empty(0))
-        try:
-            with evaluating(self.backbone):
-                features = self.backbone(torch.zeros(1, *shape, device=like.device, dtype=like.dtype))
-        except RuntimeError as error:
-            raise ConfigurationError(
-                f"backbone must take the images of {type(sequence).__name__}, of shape {shape}, but "
-                f"{type(self.backbone).__name__} does not: {error}"
-            ) from error
-        if not isinstance(features, Tensor) or features.shape != (1, self.backbone.feature_dim):
-            raise ConfigurationError(
-                f"backbone must give features of shape (batch, {self.backbone.feature_dim}), its feature_dim, but "
-                f"{type(self.backbone).__name__} gives {described(features)}"
-            )
