@@ -28,6 +28,7 @@ IGNORED_KEYS = (
     *(f"anytime.{name}" for name in ("every_n_steps", "images", "seed", "statistics", "unseen_tasks")),
 )
 COMPARED_PREFIXES = (MODEL, "data.init_args.", "forgetting.")
+CLASS = ".class_path"
 COLUMN_KEYS = (f"{MODEL}buffer_size", f"{MODEL}distiller", f"{MODEL}distiller.class_path")  # have columns of their own
 
 
@@ -44,8 +45,9 @@ class Difference:
         return len(set(self.values)) == 1
 
     def describe(self, run: int) -> str:
-        """The last part of the key with the value in one run, such as ``lr 0.1``."""
-        return f"{self.key.rpartition('.')[2]} {self.values[run]}"
+        """The last part of the key with the value in one run, such as ``lr 0.1`` or ``memory RingBuffer``."""
+        value = self.values[run].rpartition(".")[2] if self.key.endswith(CLASS) else self.values[run]
+        return f"{self.key.removesuffix(CLASS).rpartition('.')[2]} {value}"
 
 
 def differences(settings: Sequence[Mapping[str, Any]]) -> list[Difference]:
@@ -68,6 +70,10 @@ def varied_settings(runs: Iterable[RecordedRun]) -> list[Difference]:
         {k: v for k, v in run.config.items() if k.startswith(COMPARED_PREFIXES) and k not in COLUMN_KEYS}
         for run in runs
     ]
+    classes = {key for one in settings for key in one if key.endswith(CLASS)}
+    for one in settings:
+        # where another run has a memory or an optimizer of its own, none is a value of the same setting
+        one |= {key: one.pop(part) for key in classes if (part := key.removesuffix(CLASS)) in one}
     return [one for one in differences(settings) if len({value for value in one.values if value}) > 1]
 
 
@@ -124,17 +130,21 @@ class SeedGroup:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the method alone: no plug-in, all controls off."""
-        options = self.first.config
-        is_control = any(options.get(MODEL + name, value) != value for name, value in CONTROLS.items())
+        """Whether it is the method alone: no plug-in, and all controls off or as the method has them by default."""
+        options, defaults = self.first.config, _defaults(self.results.method)
+        off = {name: defaults.get(name, value) for name, value in CONTROLS.items()}
+        is_control = any(options.get(MODEL + name, value) != value for name, value in off.items())
         return self.results.plugin is None and not is_control
 
     @cached_property
     def num_changed_options(self) -> int:
         """How many arguments of the method differ from the defaults of its class."""
         defaults = _defaults(self.results.method)
-        options = {key.removeprefix(MODEL): value for key, value in self.first.config.items() if key.startswith(MODEL)}
-        return sum(name in defaults and value != defaults[name] for name, value in options.items())
+        options = [
+            (key.removeprefix(MODEL), value) for key, value in self.first.config.items() if key.startswith(MODEL)
+        ]
+        arguments = [(key.partition(".")[0], value) for key, value in options]  # all keys of a part are one argument
+        return len({name for name, value in arguments if name in defaults and value != defaults[name]})
 
     @property
     def choosing_seeds(self) -> tuple[int, ...]:
@@ -230,7 +240,12 @@ def names_of(groups: Sequence[SeedGroup]) -> dict[SeedGroup, str]:
             one.describe(number)
             for one in varied
             if one.values[number]
-            and (baseline is None or one.key.startswith(TEST_BED) or one.values[number] != one.values[index[baseline]])
+            and (
+                baseline is None
+                or one.key.startswith(TEST_BED)
+                or one.values[number] != one.values[index[baseline]]
+                or (one.key.endswith(CLASS) and one.values[number] != "null")  # a trick of the baseline itself
+            )
         ]
         prefix = f"{group.results.dataset}, memory {group.results.buffer_size}: " if len(sizes) > 1 else ""
         names[group] = prefix + ", ".join([group.title, *settings])

@@ -67,6 +67,40 @@ def test_a_planted_effect_is_a_difference_and_a_planted_null_is_not(capsys: pyte
     assert [row["cpu_minutes_mean"] for row in rows.values()] == ["2.0", "5.0", "2.0"]
 
 
+TRICKS = {
+    "rand_augment": {"class_path": "ddn_lightning.RandAugment", "init_args": {"operations": 1}},
+    "memory": {"class_path": "ddn_lightning.RingBuffer"},
+    "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.001}},
+    "lr_scheduler": {"class_path": "torch.optim.lr_scheduler.StepLR", "init_args": {"step_size": 1}},
+}
+
+
+def test_a_run_with_a_trick_is_named_after_it_and_is_no_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, part in TRICKS.items():
+        for seed in (20, 21):  # more than the plain run has
+            write_run(f"a-{name}-{seed}", seed, 60, model={**dict.fromkeys(TRICKS), name: part})
+    write_run("plain", 20, 50, model=dict.fromkeys(TRICKS))
+    tricks = ["rand_augment RandAugment", "memory RingBuffer", "optimizer AdamW", "lr_scheduler StepLR"]
+    rows = table(capsys)
+    assert set(rows) == {"ER running", *(f"ER, {trick} running" for trick in tricks)}
+    assert {row["against"] for name, row in rows.items() if name != "ER running"} == {"ER"}
+
+
+def test_a_baseline_with_a_trick_has_it_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run("trick", 20, 60, model={"memory": TRICKS["memory"]})
+    write_run("other", 20, 50, model={"memory": None}, method="PCR")
+    assert list(table(capsys)) == ["PCR running", "ER, memory RingBuffer running"]
+
+
+def test_what_a_method_does_by_default_is_no_control(capsys: pytest.CaptureFixture[str]) -> None:
+    for weight in (0.0, 1.0):
+        options = {"replay_steps": 10, "old_memory_weight": weight}
+        write_run(f"rar-{weight}", 20, 50 + weight, model=options, method="RAR")
+    rows = table(capsys)
+    assert [row["against"] for row in rows.values()] == ["", "RAR"]
+    assert list(rows) == ["RAR running", "RAR, old_memory_weight 1.0 running"]
+
+
 def test_a_single_seed_gives_no_ranking(capsys: pytest.CaptureFixture[str]) -> None:
     write_runs(effect=30.0, seeds=1)
     ddn = table(capsys)["ER + DDN running"]
