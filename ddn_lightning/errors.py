@@ -109,6 +109,12 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
     return f" (did you mean {' or '.join(names)}?)" if names else ""
 
 
+def check_returned(name: str, found: object, kind: type) -> None:
+    """Refuse what a user's method returns, if it has another class than this."""
+    if not isinstance(found, kind):
+        raise ConfigurationError(f"{name} must return a {kind.__name__}, got a {type(found).__name__}")
+
+
 def check_finite(**values: float) -> None:
     """Raise if any value is infinite, nan, or large enough to overflow in computations."""
     _check(values, math.isfinite, "finite")

@@ -86,8 +86,11 @@ class Samples:
         return len(self) if self.global_size is None else self.global_size
 
     def mean(self, values: Tensor) -> Tensor:
-        """This rank's term of the mean of ``values`` over the global batch; the terms of all ranks sum to the mean."""
-        return values.sum() / self.total
+        """This rank's term of the mean of ``values`` over the global batch; the terms of all ranks sum to the mean.
+
+        The mean of an empty :meth:`subset` is 0.
+        """
+        return values.sum() / max(self.total, 1)
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Samples":
         """Move images, labels and logits; tasks and slots stay on the host.

@@ -95,3 +95,14 @@ def test_a_selection_is_changed_moved_and_joined_like_a_copy() -> None:
     assert_same(replace(SelectedSamples.of(whole, chosen), labels=noisy)[:1], replace(whole[chosen], labels=noisy)[:1])
     assert_same(SelectedSamples.of(whole, chosen).to("cpu"), whole[chosen])
     assert_same(concatenate([SelectedSamples.of(whole, chosen), whole]), concatenate([whole[chosen], whole]))
+
+
+def test_the_mean_of_an_empty_part_is_zero_and_has_a_gradient() -> None:
+    samples = Samples(torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 2]))
+    weight = torch.ones(3, requires_grad=True)
+    none = torch.zeros(3, dtype=torch.bool)
+    mean = samples.subset(none).mean(weight[none])
+    mean.backward()
+    assert mean.item() == 0
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [0, 0, 0]

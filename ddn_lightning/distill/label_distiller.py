@@ -12,7 +12,7 @@ from torch.nn import functional
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.construction import Constructed
 from ddn_lightning.distributed import local_share
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
@@ -169,6 +169,7 @@ def rehearsed_logits(method: Learner, loss: ReplayLoss) -> Tensor:
         method: The method.
         loss: Its loss in a step with replay.
     """
+    check_returned(f"loss of {type(method).__name__}", loss, ReplayLoss)
     if loss.rehearsal is None or loss.memory_logits is None:
         raise ConfigurationError(
             f"{type(method).__name__} cannot take a distiller: its loss has no labels of replayed samples to soften "

@@ -98,6 +98,8 @@ class SlotBuffer(Memory):
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
         """The slots with samples of these tasks, ascending."""
+        if not len(self.slots):
+            return self.slots
         if "tasks" not in self._fields:
             raise ValueError("tasks must be given with the stored samples to draw by task")
         is_eligible = torch.isin(self._fields["tasks"][self.slots], torch.tensor(list(tasks)))

@@ -26,6 +26,7 @@ from ddn_lightning.distributed import gather_shares, local_share, take_from_firs
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.methods.loading import CHECKPOINT_KEY
 from ddn_lightning.methods.task_learner import TaskLearner
+from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
@@ -170,6 +171,11 @@ class CalibratedLearner(TaskLearner, ABC):
         """Keep the statistics of a frozen backbone: Lightning does not call :meth:`train` before a fit."""
         super().on_fit_start()
         self._hold_frozen_backbone()
+        obstacle = self.obstacle_to_calibration
+        if not self.memory_draws:
+            obstacle = f"{type(self).__name__} does not replay memory"
+        if self.running_statistics != "all" and obstacle:
+            note(f"running_statistics={self.running_statistics} has no effect: {obstacle}")
 
     def on_validation_model_eval(self) -> None:
         """Find the layers that the user keeps in evaluation mode, before Lightning switches all of them."""

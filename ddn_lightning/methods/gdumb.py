@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from ddn_lightning.callbacks.task_progress_bar import track
-from ddn_lightning.errors import check_positive
+from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Facts
 from ddn_lightning.memory.class_balanced_reservoir import ClassBalancedReservoir
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.notes import note
 from ddn_lightning.optimization import descend
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
@@ -40,7 +41,8 @@ class GDumb(ReplayMethod):
             Published: 256.
         **kwargs: Arguments of :class:`ReplayMethod`. ``lr`` is the highest learning rate on the memory, which follows
             :func:`annealed`, and ``replay_batch_size`` the batch size. The authors have a ``gradient_clip_val`` of 10.
-            ``replay_steps``, ``lr_milestones`` and ``lr_scheduler`` have no effect.
+            ``replay_steps``, ``lr_milestones`` and ``lr_scheduler`` have no effect; ``configure_optimizers`` cannot be
+            overridden.
     """
 
     facts = Facts(
@@ -59,6 +61,19 @@ class GDumb(ReplayMethod):
         check_positive(memory_epochs=memory_epochs)
         self.memory_epochs = memory_epochs
         self.initial_network = copy.deepcopy(self.network).requires_grad_(False)
+
+    def on_fit_start(self) -> None:
+        """Refuse or note what training on the memory does not use."""
+        super().on_fit_start()
+        if self.overrides_optimizers:
+            raise ConfigurationError(
+                "GDumb trains a new network on its memory, with optimizer=..., not with an overridden "
+                "configure_optimizers"
+            )
+        given = {"replay_steps": self.replay_steps != 1, "lr_milestones": bool(self.lr_milestones)}
+        given["lr_scheduler"] = self.schedule is not None
+        if unused := [name for name, is_given in given.items() if is_given]:
+            note(f"GDumb has epochs and a schedule of its own: {', '.join(unused)} has no effect")
 
     def retrieve(self, current: Samples) -> list[Samples]:
         """Nothing is replayed with the stream."""

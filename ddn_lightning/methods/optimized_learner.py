@@ -31,6 +31,7 @@ from ddn_lightning.methods.optimizer_checks import (
     check_optimizer,
     check_schedulers,
     note_unused,
+    refused,
     steps_taken,
 )
 from ddn_lightning.methods.task_schedule import LRSchedulerCallable, TaskSchedule
@@ -171,7 +172,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         try:
             for _ in range(steps):
                 self.lr_scheduler_step(scheduler, None)
-        except ValueError as error:
+        except (ValueError, ZeroDivisionError) as error:
             name = type(scheduler).__name__
             raise ConfigurationError(f"{name} cannot step further in task {self.task + 1}: {error}") from error
 
@@ -198,14 +199,17 @@ class OptimizedLearner(CalibratedLearner, ABC):
         if self.build_optimizer is None:
             classifier = torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
         else:
-            classifier = self.build_optimizer(parameters)
+            with refused("optimizer"):
+                classifier = self.build_optimizer(parameters)
             if not isinstance(classifier, Optimizer):
                 raise ConfigurationError(f"optimizer must create an optimizer, got {type(classifier).__name__}")
         distilling = None if self.distiller is None else self.distiller.configure_optimizer()
         optimizers = [classifier] if distilling is None else [classifier, distilling]
         if self.schedule is None:
             return optimizers
-        return optimizers, [{"scheduler": self.schedule.attach(classifier), "interval": self.lr_scheduler_interval}]
+        with refused("lr_scheduler"):
+            scheduler = self.schedule.attach(classifier)
+        return optimizers, [{"scheduler": scheduler, "interval": self.lr_scheduler_interval}]
 
     @property
     def has_own_optimizer(self) -> bool:

@@ -1,6 +1,7 @@
 """Checks of the optimizers and schedulers that a user gives, at the start of a fit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch.optim import LBFGS, Optimizer
@@ -47,6 +48,15 @@ def check_creates(name: str, given: object, example: str) -> None:
     """Refuse an argument that creates nothing; ``example`` says what would."""
     if given is not None and not callable(given):
         raise ConfigurationError(f"{name} must be a function {example}, got {given!r}")
+
+
+@contextmanager
+def refused(name: str) -> Iterator[None]:
+    """Refuse an argument whose function cannot create what it should, as with a negative learning rate."""
+    try:
+        yield
+    except (ValueError, TypeError, ZeroDivisionError) as error:
+        raise ConfigurationError(f"{name} cannot be created: {error}") from error
 
 
 def note_unused(method: Learner, names: Sequence[str]) -> None:

@@ -18,7 +18,14 @@ from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Learner
 from ddn_lightning.methods.exported_model import ExportedModel
-from ddn_lightning.methods.loading import arguments_of, class_of, find_checkpoint, has_model, read_checkpoint
+from ddn_lightning.methods.loading import (
+    TRANSFORM,
+    arguments_of,
+    class_of,
+    find_checkpoint,
+    has_model,
+    read_checkpoint,
+)
 from ddn_lightning.methods.model_file import write_model
 from ddn_lightning.methods.prediction import Images, Predictions, raw_images
 from ddn_lightning.optimization import evaluating
@@ -144,7 +151,11 @@ class PortableLearner(Learner, ABC):
             return super().load_from_checkpoint(path, map_location, hparams_file, strict, weights_only, **kwargs)
         if unknown := sorted(kwargs.keys() - full_signature(maker).parameters.keys()):
             raise ConfigurationError(f"{maker.__name__} has no argument {', '.join(unknown)}")
-        method = maker(**{**arguments_of(checkpoint, given=tuple(kwargs)), **kwargs})
+        arguments = {**arguments_of(checkpoint, given=tuple(kwargs)), **kwargs}
+        # of the data, where a user's class has no such argument
+        transform = None if TRANSFORM in full_signature(maker).parameters else arguments.pop(TRANSFORM, None)
+        method = maker(**arguments)
+        method.transform = method.transform if transform is None else transform
         method.on_load_checkpoint(checkpoint)
         try:
             method.load_state_dict(checkpoint["state_dict"], strict=strict is not False)

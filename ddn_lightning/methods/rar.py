@@ -22,6 +22,7 @@ class RAR(ER):
         rand_augment: The augmentation; by default a single operation of magnitude 14, as published, on torchvision's
             scale. On that of the authors' code 14 hardly changes colours, leaves a single bit of each in a
             posterisation and shifts an image of 32 pixels out of sight; their list also has an inversion and a cut-out.
+            To train without any, take :class:`ER` with ``replay_steps``.
         **kwargs: Arguments of :class:`ER`.
     """
 

@@ -20,7 +20,7 @@ from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distributed import local_share
-from ddn_lightning.errors import check_not_negative, check_positive
+from ddn_lightning.errors import check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts
 from ddn_lightning.lightning_internals import has_trainer, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
@@ -189,6 +189,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         memory = self.retrieve(current) if self.tasks_seen >= self.replay_from_task else []
         self.is_replaying = bool(memory)
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
+        check_returned(f"loss of {type(self).__name__}", loss, ReplayLoss)
         if memory and loss.rehearsed is None:
             loss = replace(loss, rehearsed=memory[-1])
         old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if memory and self.old_memory_weight else None

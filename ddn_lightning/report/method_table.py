@@ -9,8 +9,8 @@ from ddn_lightning.report.tables import NOTHING, markdown_table
 NOTE = f"""\
 *ER steps*: processor time of a step to that of ER's, without work at a task's end ([Speed](docs/science/speed.md)).
 *ACC*: online on Split CIFAR-10, M = {BUFFER_SIZE} unless stated, published / ours, mean ± std (n). Ours has a
-ResNet-18 of width 20 and batches of 32 + 32, in float32 or, where it says so, bf16-mixed; the published numbers have
-other networks, batches and augmentation, as each method's page says: a landmark, not a target.
+ResNet-18 of width 20 and batches of 32 + 32 unless stated, in float32 or, where it says so, bf16-mixed; the published
+numbers have other networks, batches and augmentation, as each method's page of the site says: a landmark, not a target.
 """
 
 

@@ -79,11 +79,12 @@ def our_runs(method: str, plugin: str = "none", buffer_size: int = BUFFER_SIZE) 
 
 
 def measured(method: str) -> str:
-    """Our accuracy for a method, by its key: mean ± standard deviation (n), and the precision unless it is float32."""
+    """Our accuracy for a method, by its key: mean ± standard deviation (n), precision and options."""
     for buffer_size in (BUFFER_SIZE, 0):  # bounds have no memory
         runs, precision = our_runs(method, buffer_size=buffer_size)
         if runs:
-            return f"{estimate(run.acc for run in runs)}{precision}"
+            options = f", {runs[0].group.options}" if runs[0].group.options else ""
+            return f"{estimate(run.acc for run in runs)}{precision}{options}"
     return NOT_RUN
 
 

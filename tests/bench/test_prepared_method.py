@@ -2,7 +2,7 @@ import pytest
 import torch
 from every_method import METHODS
 
-from ddn_lightning import ER, DataDistillNet, GDumb, ReplayMethod
+from ddn_lightning import ER, MIR, DataDistillNet, GDumb, ReplayMethod
 from ddn_lightning.bench.cost import PartTimes
 from ddn_lightning.bench.prepared_method import PARTS, PreparedMethod, Workload
 
@@ -20,6 +20,10 @@ def test_a_step_of_every_method_but_gdumb_trains_backbone_and_head(method: type[
     learned = [name for name, parameter in network.items() if not torch.equal(before[name], parameter)]
     assert any(name.startswith("backbone") for name in learned)
     assert any(name.startswith("head") for name in learned)
+
+
+def test_large_batches_are_drawn_from_as_many_candidates() -> None:
+    assert Workload(width=4, batch=64).method(MIR).candidates == 64
 
 
 def test_the_memory_is_full_and_mostly_of_the_first_task() -> None:

@@ -230,6 +230,10 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
+        (
+            ["--model=LoDM", "--model.memory=RingBuffer"],
+            "model.memory: RingBuffer is not one that this method can take",
+        ),
         (["--model", "ERR"], "model: ERR is not a known class; the choices are "),
         (
             ["--data", "SplitDigit"],

@@ -152,3 +152,9 @@ def test_another_size_is_refused() -> None:
         ReservoirBuffer(4).load_state_dict(ReservoirBuffer(7).state_dict())
     with pytest.raises(ConfigurationError, match="buffer_size must be positive, got -5"):
         ReservoirBuffer(-5)
+
+
+def test_an_empty_memory_has_no_samples_of_any_task() -> None:
+    memory = ReservoirBuffer(5)
+    assert memory.slots_of(range(3)).tolist() == []
+    assert memory.draw(4, range(3)).tolist() == []

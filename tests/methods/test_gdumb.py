@@ -7,6 +7,7 @@ from every_method import build
 from tiny import Fit, TinySequence, small_net
 from torch import nn
 from torch.nn import functional
+from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
 from ddn_lightning import ClassBalancedReservoir, ConfigurationError, DataDistillNet, GDumb, Samples
@@ -97,3 +98,19 @@ def test_the_memory_has_as_many_samples_of_each_class_as_the_papers_greedy_sampl
 def test_it_refuses_a_distiller() -> None:
     with pytest.raises(ConfigurationError, match="GDumb cannot take a distiller: it does not rehearse labels"):
         build(GDumb, DataDistillNet)
+
+
+class OwnOptimizer(GDumb):
+    def configure_optimizers(self) -> SGD:
+        return SGD(self.parameters(), 1e-9)
+
+
+def test_what_training_on_the_memory_does_not_use_is_refused_or_noted(
+    fit: Fit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"with optimizer=\.\.\., not with an overridden configure_optimizers"):
+        fit(lambda: build(OwnOptimizer))
+    fit(lambda: build(GDumb, replay_steps=2, lr_milestones=(1,)), max_steps=2)
+    assert "schedule of its own: replay_steps, lr_milestones has no effect\n" in capsys.readouterr().err
+    fit(lambda: build(GDumb), max_steps=1)
+    assert "no effect" not in capsys.readouterr().err

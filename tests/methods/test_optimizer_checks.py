@@ -53,6 +53,7 @@ def foreign(parameters: Any) -> SGD:
     return SGD([nn.Parameter(torch.zeros(1))], 0.1)
 
 
+NEVER = partial(StepLR, step_size=0)
 REFUSED: dict[str, tuple[type[ER], Any, dict[str, Any], str]] = {
     "two optimizers": (Split, None, {}, "must return one optimizer, .* only the distiller's.* got SGD, SGD"),
     "three optimizers": (Three, DataDistillNet, {}, "must return one optimizer, .*got SGD, SGD, Adam"),
@@ -66,6 +67,10 @@ REFUSED: dict[str, tuple[type[ER], Any, dict[str, Any], str]] = {
         {"optimizer": lambda p: SGD(list(p)[:-2], 0.1)},
         "not be head",
     ),
+    "bad value": (ER, None, {"optimizer": partial(SGD, lr=-1.0)}, "optimizer cannot be created: Invalid learning rate"),
+    "bad name": (ER, None, {"optimizer": partial(SGD, rate=1)}, "optimizer cannot be created: .*'rate'"),
+    "bad cycle": (ER, None, {"lr_scheduler": partial(CyclicLR, base_lr=1)}, "lr_scheduler cannot be created: .*max_lr"),
+    "no period": (ER, None, {"lr_scheduler": NEVER, "lr_scheduler_interval": "step"}, "StepLR cannot step further"),
     "plateau": (ER, None, {"lr_scheduler": ReduceLROnPlateau}, "must not be ReduceLROnPlateau: .*CosineAnnealingLR"),
     "own plateau": (Plateau, None, {}, "lr_scheduler must not be ReduceLROnPlateau"),
     "no scheduler": (ER, None, {"lr_scheduler": lambda o: None}, "must create a scheduler of .*got NoneType"),

@@ -265,3 +265,18 @@ def test_a_plain_dictionary_is_an_argument_like_others(fit: Fit, tmp_path: Path,
     loaded = ddn_lightning.load(tmp_path / "trained.ckpt", backbone=small_net())
     assert isinstance(loaded, Weighted)
     assert loaded.weights == weights
+
+
+class WithoutTransform(ER):
+    """Takes few arguments, and not the transform."""
+
+    def __init__(self, backbone: ddn_lightning.Backbone, num_classes: int, rate: float = 0.1) -> None:
+        super().__init__(backbone, num_classes, buffer_size=10, replay_batch_size=5, lr=rate)
+
+
+def test_a_class_without_the_argument_loads_with_the_transform_of_its_data(fit: Fit, tmp_path: Path) -> None:
+    method = fit(lambda: WithoutTransform(small_net(), num_classes=6, rate=0.2), TinySequence(batch_size=6))
+    method.trainer.save_checkpoint(tmp_path / "trained.ckpt")
+    loaded = ddn_lightning.load(tmp_path / "trained.ckpt")
+    images = torch.randint(256, (4, 1, 8, 8), dtype=torch.uint8)
+    assert torch.equal(loaded.predict(images).probabilities, method.eval().predict(images).probabilities)

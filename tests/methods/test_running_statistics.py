@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from every_method import build
-from tiny import Fit, TinySequence
+from tiny import BatchNormNet, Fit, TinySequence, small_net
 
 from ddn_lightning import (
     CLSER,
@@ -14,6 +14,7 @@ from ddn_lightning import (
     ConfigurationError,
     DataDistillNet,
     DERPlusPlus,
+    ICaRL,
     LabelDistiller,
     ReplayMethod,
 )
@@ -59,3 +60,16 @@ def test_only_the_chosen_batches_move_the_statistics_and_training_is_the_same(
 def test_statistics_of_memory_alone_need_separate_batches() -> None:
     with pytest.raises(ConfigurationError, match="running_statistics=memory needs batches=separate"):
         build(ER, batches="concatenated", running_statistics="memory")
+
+
+@pytest.mark.parametrize(
+    ("method", "net", "reason"),
+    [(ER, small_net, "SmallNet has no BatchNorm"), (ICaRL, BatchNormNet, "ICaRL does not replay memory")],
+)
+def test_a_choice_without_effect_is_noted(
+    fit: Fit, method: type[ReplayMethod], net: Any, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(lambda: build(method, backbone=net(), **MEMORY), max_steps=1)
+    assert f"running_statistics=memory has no effect: {reason}\n" in capsys.readouterr().err
+    fit(lambda: build(ER, **MEMORY), max_steps=1)
+    assert "no effect" not in capsys.readouterr().err

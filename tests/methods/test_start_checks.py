@@ -3,11 +3,12 @@ from typing import Any
 
 import pytest
 import torch
+from every_method import build
 from lightning.pytorch import Callback, Trainer, seed_everything
-from tiny import DropoutNet, TinySequence, small_net
+from tiny import DropoutNet, Fit, TinySequence, small_net
 from torch import nn
 
-from ddn_lightning import ER, GDumb, ICaRL, SmallNet
+from ddn_lightning import ER, DataDistillNet, GDumb, ICaRL, Samples, SmallNet
 from ddn_lightning.errors import ConfigurationError
 
 MakeTrainer = Callable[..., Trainer]
@@ -148,3 +149,14 @@ def test_a_hook_that_leaves_out_the_methods_own_part_is_refused(make_trainer: Ma
     ):
         with pytest.raises(ConfigurationError, match=message):
             made(small_net(), num_classes=6)
+
+
+class ReturnsTensor(ER):
+    def loss(self, current: Samples, *memory: Samples) -> Any:
+        return super().loss(current, *memory).total
+
+
+@pytest.mark.parametrize("distiller", [None, DataDistillNet])
+def test_a_loss_that_is_none_is_named(fit: Fit, distiller: Any) -> None:
+    with pytest.raises(ConfigurationError, match="loss of ReturnsTensor must return a ReplayLoss, got a Tensor"):
+        fit(lambda: build(ReturnsTensor, distiller))

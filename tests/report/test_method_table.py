@@ -65,7 +65,7 @@ def test_the_papers_number_comes_first_and_others_bring_their_source() -> None:
 def test_ours_are_fresh_seeds_of_the_method_alone_at_the_nearest_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "measured_runs", lambda: measured_runs(RUNS))
     assert measured("lode") == "42.00 ± 2.83 (2)"
-    assert measured("pcr") == "50.00 (1), bf16"  # at the published learning rate
+    assert measured("pcr") == "50.00 (1), bf16, lr=0.1"  # at the published learning rate
     assert measured("scr") == "not run yet"
     assert measured("joint") == "60.00 (1)"
 
