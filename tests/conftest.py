@@ -15,6 +15,7 @@ from usable_instructions import avoid_broken_amx
 from ddn_lightning import ReplayMethod, TaskSequence
 from ddn_lightning.cli import main
 from ddn_lightning.cli.run_figures import RunFigures
+from ddn_lightning.notes import note_once
 
 QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
 
@@ -29,6 +30,7 @@ def _same_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     before = dict(os.environ)
     monkeypatch.chdir(tmp_path)
     seed_everything(0, verbose=False)
+    note_once.cache_clear()
     yield
     os.environ.clear()
     os.environ.update(before)

@@ -298,7 +298,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
     @property
     def moved_parameters(self) -> list[Tensor]:
         """The parameters that a step moves: those of the classifier's optimizer that require a gradient."""
-        groups = self.classifier_optimizer.param_groups
+        groups = self.classifier_optimizer.param_groups if has_trainer(self) else [{"params": self.parameters()}]
         return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
 
     @property
