@@ -227,7 +227,7 @@ def _arguments_of(path: str) -> list[str]:
 
 def _not_a_class(value: str, option: str) -> str:
     names = class_names(option)
-    if value.rpartition(".")[2] in names:
+    if value.removeprefix("ddn_lightning.") in names:
         return f"{value} is not one that this method can take"
     hint = f"; the choices are {', '.join(names)}, or give the import path of your own" if names else ""
     return f"{value} is not a known class{hint}{did_you_mean(value, names, most=3)}"

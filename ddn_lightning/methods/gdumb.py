@@ -73,7 +73,7 @@ class GDumb(ReplayMethod):
         given = {"replay_steps": self.replay_steps != 1, "lr_milestones": bool(self.lr_milestones)}
         given["lr_scheduler"] = self.schedule is not None
         if unused := [name for name, is_given in given.items() if is_given]:
-            note(f"GDumb has epochs and a schedule of its own: {', '.join(unused)} has no effect")
+            note(f"GDumb has epochs and a schedule of its own; without effect: {', '.join(unused)}")
 
     def retrieve(self, current: Samples) -> list[Samples]:
         """Nothing is replayed with the stream."""
