@@ -244,7 +244,7 @@ def test_the_front_page_is_short_and_its_pictures_are_small() -> None:
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
     assert len(pictures) == 3
     for picture in pictures:
-        assert (ROOT / picture).stat().st_size < 250_000
+        assert (ROOT / picture).stat().st_size < 200_000
 
 
 SPEED = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text())

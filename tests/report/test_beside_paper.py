@@ -113,11 +113,12 @@ def test_a_point_of_the_figure_is_filled_from_three_seeds_on() -> None:
 
 def test_the_figure_joins_a_method_with_and_without_its_plugin_and_names_other_beds() -> None:
     other = ("cifar100", "ResNet18 width 20", "online", 2000)
-    runs = [run(34.0), run(40.0, arm=("er", "ddn", "")), run(16.0, bed=other)]
+    larger = ("cifar10", *other[1:3], 500)
+    runs = [run(34.0), run(40.0, arm=("er", "ddn", "")), run(16.0, bed=other), run(45.0, bed=larger)]
     panel = beside_paper_figure(cells_beside_paper(runs)).axes[0]
     lines = [list(line.get_xdata()) for line in panel.lines]
     assert [36.05, 41.93] in lines
-    assert [text.get_text() for text in panel.texts] == ["cifar100, 2000"]
+    assert [text.get_text() for text in panel.texts] == ["cifar100", "500"]
 
 
 def test_the_manual_shows_how_our_numbers_agree_with_the_papers() -> None:

@@ -18,7 +18,8 @@ def beside_paper_figure(cells: Sequence[CellBeside]) -> Figure:
     """A row of panels for each size of the images, with the rank correlation and the mean difference as titles.
 
     On the diagonal ours is the paper's. Bars are standard deviations over seeds; open points have fewer than three. A
-    grey line joins a method with the same method and a plug-in. Cells of other data or memory than the first are named.
+    grey line joins a method with the same method and a plug-in. Other data than the first cell's are named beside a
+    point, or the number of samples in another memory.
 
     Args:
         cells: From :func:`cells_beside_paper`; at least one.
@@ -64,15 +65,18 @@ def _draw(
             start = points[alone]
             axes.plot([start[1], paper], [start[0].mean, ours.mean], color=GRID, linewidth=1, zorder=1)
         axes.errorbar(paper, ours.mean, yerr=ours.std, capsize=3, elinewidth=1, **styles[cell.title], **fill)
-        if (bed := _bed(cell)) != _bed(cells[0]):
+        if bed := _other_bed(cell, cells[0]):
             axes.annotate(bed, (paper, ours.mean), xytext=(7, -4), textcoords="offset points", fontsize=9)
     axes.set(xlim=ends, xlabel=f"{measure.upper()} of the paper (%)", ylabel=f"ours (%), {images}")
     axes.set_title(f"{measure.upper()}: {agreement(cells, measure) or 'nothing to compare'}")
 
 
-def _bed(cell: CellBeside) -> str:
-    """Data and memory, as named beside a point."""
-    return f"{cell.target.cell.data}, {cell.target.cell.buffer_size}"
+def _other_bed(cell: CellBeside, first: CellBeside) -> str:
+    """What is named beside a point: other data than the first cell's, or another memory; short, as points are close."""
+    own, usual = cell.target.cell, first.target.cell
+    if own.data != usual.data:
+        return own.data
+    return "" if own.buffer_size == usual.buffer_size else f"{own.buffer_size}"
 
 
 def _is_alone(other: CellBeside, cell: CellBeside) -> bool:
