@@ -12,7 +12,7 @@ from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.methods.gdumb import GDumb
-from ddn_lightning.methods.mir import MIR
+from ddn_lightning.methods.mir import CANDIDATES, MIR
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.networks.backbone import Backbone
@@ -62,7 +62,7 @@ class Workload:
     ) -> ReplayMethod:
         """A method of this size; by default with ResNet-18."""
         backbone = ResNet18(width=self.width) if backbone is None else backbone
-        sizes: dict[str, Any] = {"candidates": max(50, self.batch)} if issubclass(method_class, MIR) else {}
+        sizes: dict[str, Any] = {"candidates": max(CANDIDATES, self.batch)} if issubclass(method_class, MIR) else {}
         return method_class(backbone, self.num_classes, self.buffer_size, self.batch, distiller=distiller, **sizes)
 
     def trainer(self, **kwargs: Any) -> Trainer:

@@ -12,6 +12,8 @@ from ddn_lightning.learner import Facts
 from ddn_lightning.methods.er import ER
 from ddn_lightning.samples import Samples
 
+CANDIDATES = 50  # published
+
 
 class MIR(ER):
     r"""MIR (Aljundi et al., NeurIPS 2019, https://arxiv.org/abs/1908.04742).
@@ -39,7 +41,7 @@ class MIR(ER):
         cost="a gradient of the incoming batch, 2 forward passes of 50 candidates",
     )
 
-    def __init__(self, *args: Any, candidates: int = 50, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, candidates: int = CANDIDATES, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if candidates < self.replay_batch_size:
             raise ConfigurationError(

@@ -149,13 +149,14 @@ class PortableLearner(Learner, ABC):
         if not has_model(checkpoint):
             path = find_checkpoint(checkpoint_path)
             return super().load_from_checkpoint(path, map_location, hparams_file, strict, weights_only, **kwargs)
-        if unknown := sorted(kwargs.keys() - full_signature(maker).parameters.keys()):
+        taken = full_signature(maker).parameters
+        if unknown := sorted(kwargs.keys() - taken.keys()):
             raise ConfigurationError(f"{maker.__name__} has no argument {', '.join(unknown)}")
         arguments = {**arguments_of(checkpoint, given=tuple(kwargs)), **kwargs}
-        # of the data, where a user's class has no such argument
-        transform = None if TRANSFORM in full_signature(maker).parameters else arguments.pop(TRANSFORM, None)
+        transform = None if TRANSFORM in taken else arguments.pop(TRANSFORM)  # a user's class may not take it
         method = maker(**arguments)
-        method.transform = method.transform if transform is None else transform
+        if transform is not None:
+            method.transform = transform
         method.on_load_checkpoint(checkpoint)
         try:
             method.load_state_dict(checkpoint["state_dict"], strict=strict is not False)

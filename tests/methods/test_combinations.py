@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +51,7 @@ TRICKS: dict[str, list[Any]] = {
 }
 LOOK_AHEADS = [partial(DataDistillNet, lookahead=mode) for mode in ("exact", "head", "matching", "step")]
 STREAMS = [Blurry, GaussianDrift, LongTail, LabelNoise, partial(FewShot, shots=6)]
+MOST_ATTEMPTS = 50
 Run = Callable[..., ReplayMethod]
 
 
@@ -62,11 +62,8 @@ def combined(fit: Fit, chance: random.Random, nets: list[Any], precisions: list[
     tricks = {name: chance.choice(values) for name, values in TRICKS.items() if chance.random() < 0.2}
     parts = {name: chance.choice(makers) for name, makers in PARTS.items() if chance.random() < 0.3}
     stream = chance.choice(STREAMS) if chance.random() < 0.4 else None
-    statistics, epochs, size = (
-        chance.choice(["running", "memory", "both"]),
-        chance.choice([1, 2]),
-        chance.choice([6, 10]),
-    )
+    statistics = chance.choice(["running", "memory", "both"])
+    epochs, size = chance.choice([1, 2]), chance.choice([6, 10])
     if method is ControlledER:
         tricks.pop("old_memory_weight", None)  # it has its own
 
@@ -89,7 +86,7 @@ def combined(fit: Fit, chance: random.Random, nets: list[Any], precisions: list[
 
 def trained(fit: Fit, number: int, nets: list[Any], precisions: list[str]) -> tuple[Run, ReplayMethod, random.Random]:
     """A combination that is not refused, and trained; what is refused is drawn again."""
-    for attempt in count():
+    for attempt in range(MOST_ATTEMPTS):
         chance = random.Random(f"{number}, attempt {attempt}")
         run, chosen = combined(fit, chance, nets, precisions)
         try:
@@ -98,7 +95,7 @@ def trained(fit: Fit, number: int, nets: list[Any], precisions: list[str]) -> tu
             continue
         print(chosen)  # shown if the test fails
         return run, method, chance
-    raise AssertionError
+    raise AssertionError(f"{MOST_ATTEMPTS} combinations were refused")
 
 
 @pytest.mark.parametrize("number", [*range(12), *(pytest.param(n, marks=pytest.mark.slow) for n in range(12, 150))])
