@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ddn_lightning.callbacks.stop_signals import Interrupted
-from ddn_lightning.cli.commands import COMMANDS, TRAINER_COMMANDS, check_command, overview
+from ddn_lightning.cli.commands import COMMANDS, TRAINER_COMMANDS, check_command, check_values, overview
 from ddn_lightning.cli.completion import words_before_cursor
 from ddn_lightning.cli.evaluate_command import evaluate
 from ddn_lightning.cli.fit_command import DDNCommand
@@ -98,6 +98,7 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
             print(f"ddn_lightning {version('ddn-lightning')}")
             return 0
         check_command(arguments[0])
+        check_values(arguments)
         if arguments[0] in COMMANDS:
             return COMMANDS[arguments[0]][0](arguments[1:])
         if arguments[:1] == ["test"] and (words := list(takewhile(lambda word: word[:1] != "-", arguments[1:]))):

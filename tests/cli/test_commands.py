@@ -32,6 +32,16 @@ def test_help_lists_every_command_with_one_line(capsys: pytest.CaptureFixture[st
     assert max(map(len, printed.splitlines())) <= 110
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["fit", "--print_config=--"], ["fit", "-c", "quickstart", "--data.stream=--"], ["report", "runs", "-o=--"]],
+)
+def test_two_dashes_are_no_value(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(*arguments) == 2
+    option = arguments[-1].strip("-=")
+    assert capsys.readouterr().err == f"error: {option} must have a value, got --\n"
+
+
 def test_no_command_prints_the_same_help_and_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("--help") == 0
     expected = capsys.readouterr().out
