@@ -28,6 +28,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
 from ddn_lightning.methods.loading import find_checkpoint
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.notes import printable
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 EXPECTED_WARNINGS = (
@@ -134,7 +135,7 @@ def _options_of(run: str) -> list[str]:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return code
 
 
