@@ -53,3 +53,11 @@ def check_command(word: str) -> None:
     """Raise unless a word is a command or an option."""
     if word not in LINES and not word.startswith("-"):
         raise ConfigurationError(f"command must be one of {', '.join(LINES)}, got {word}{did_you_mean(word, LINES)}")
+
+
+def check_values(words: Sequence[str]) -> None:
+    """Refuse ``--option=--``: argparse drops this value, and so gives an empty one."""
+    for word in words:
+        option, _, value = word.partition("=")
+        if option.startswith("-") and value == "--":
+            raise ConfigurationError(f"{option.lstrip('-')} must have a value, got --")

@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ddn_lightning.callbacks.stop_signals import Interrupted
-from ddn_lightning.cli.commands import COMMANDS, TRAINER_COMMANDS, check_command, overview
+from ddn_lightning.cli.commands import COMMANDS, TRAINER_COMMANDS, check_command, check_values, overview
 from ddn_lightning.cli.completion import words_before_cursor
 from ddn_lightning.cli.evaluate_command import evaluate
 from ddn_lightning.cli.fit_command import DDNCommand
@@ -28,6 +28,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
 from ddn_lightning.methods.loading import find_checkpoint
 from ddn_lightning.methods.replay_method import ReplayMethod
+from ddn_lightning.notes import printable
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 EXPECTED_WARNINGS = (
@@ -98,6 +99,7 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
             print(f"ddn_lightning {version('ddn-lightning')}")
             return 0
         check_command(arguments[0])
+        check_values(arguments)
         if arguments[0] in COMMANDS:
             return COMMANDS[arguments[0]][0](arguments[1:])
         if arguments[:1] == ["test"] and (words := list(takewhile(lambda word: word[:1] != "-", arguments[1:]))):
@@ -133,7 +135,7 @@ def _options_of(run: str) -> list[str]:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return code
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import ddn_lightning
 from ddn_lightning.cli.device import AUTO, HELP, find_device
-from ddn_lightning.cli.output import check_output, write_output
+from ddn_lightning.cli.output import check_no_input, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.cli.predict_command import predictions_of
 from ddn_lightning.data.image_tree import class_folders, full_path, list_images
@@ -49,6 +49,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     learned = sorted({label for task in method.task_classes or () for label in task})  # without outputs to spare
     folder, labels = _labelled_folders(settings.images, {label: method.label_names[label] for label in learned})
     files = list_images([os.path.join(folder, method.label_names[label]) for label in labels])
+    check_no_input(settings.output, [file.path for file in files])
     found = predictions_of(method, [file.path for file in files], settings.batch_size)
     probabilities = torch.cat([part.probabilities for part in found])
     targets = torch.tensor(labels)[torch.tensor([file.label for file in files])]

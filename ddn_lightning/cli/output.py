@@ -4,9 +4,11 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import printable
 from ddn_lightning.runs.files import atomic_write, naming
 
 STANDARD_OUTPUT = "-"
@@ -39,6 +41,14 @@ def check_output(output: str) -> None:
         raise ConfigurationError(f"output must be a file, a pipe or a device such as /dev/null, got {output}")
 
 
+def check_no_input(output: str, inputs: Iterable[str]) -> None:
+    """Refuse to replace one of the files that the result is made from."""
+    if output == STANDARD_OUTPUT or not os.path.exists(output):
+        return
+    if any(os.path.samefile(output, one) for one in inputs):
+        raise ConfigurationError(f"output must be another file than the images, got {output}")
+
+
 def write_output(output: str, text: str) -> None:
     """Write a result in UTF-8: replace a file atomically, following links; write into a device or pipe.
 
@@ -46,10 +56,10 @@ def write_output(output: str, text: str) -> None:
         ConfigurationError: If writing is not permitted, or if a pipe has no reader.
     """
     check_output(output)
-    content = text.encode(errors="replace")  # file names may not be valid Unicode
     if is_standard_output(output):
-        _print(content)
+        _print(printable(text).encode(errors="replace"))
         return
+    content = text.encode(errors="replace")  # file names may not be valid Unicode
     mode = _mode(output)
     try:
         if mode is None or stat.S_ISREG(mode):

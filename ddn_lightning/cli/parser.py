@@ -24,6 +24,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from ddn_lightning import data, distill, memory, methods, networks
 from ddn_lightning.construction import full_signature
 from ddn_lightning.errors import ConfigurationError, did_you_mean
+from ddn_lightning.notes import printable
 from ddn_lightning.runs.config import check_extent, read_settings
 from ddn_lightning.shipped_configs import STANDARD_INPUT, find_config, shipped_names
 
@@ -117,7 +118,7 @@ class DDNParser(LightningArgumentParser):
         """Exit with code 2."""
         if not self.exit_on_error:
             super().error(message, ex)
-        print(f"error: {readable(message)}{similar_option(message, self)}", file=sys.stderr)
+        print(f"error: {printable(readable(message))}{similar_option(message, self)}", file=sys.stderr)
         print("tip: 'ddn fit --help' lists all options, 'ddn fit --model.help ER' those of a method", file=sys.stderr)
         raise SystemExit(2)
 

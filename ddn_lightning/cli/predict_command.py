@@ -1,19 +1,19 @@
 """The command ``ddn predict``."""
 
-import csv
-import io
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import ddn_lightning
 from ddn_lightning.cli.device import AUTO, HELP, find_device
-from ddn_lightning.cli.output import check_output, write_output
+from ddn_lightning.cli.output import STANDARD_OUTPUT, check_no_input, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.data.decoding import show_progress
 from ddn_lightning.data.image_tree import images_below
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.methods.prediction import Predictions
+from ddn_lightning.report.tables import csv_table
 
 DESCRIPTION = """Classify images by a trained method: ddn predict runs/mine photos/ -o classes.csv. One line per image:
 the file, its most probable class and the probability; with --top 3 the next ones too."""
@@ -22,10 +22,11 @@ the file, its most probable class and the probability; with --top 3 the next one
 def predict(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     settings = _parser().parse_args(list(arguments))
-    check_output(settings.output)
+    _check_table(settings.output)
     check_positive(top=settings.top, batch_size=settings.batch_size)
     device = find_device(settings.device)
     files = _files(Path(settings.images))
+    check_no_input(settings.output, files)
     method = ddn_lightning.load(settings.run).to(device)
     found = list(predictions_of(method, files, settings.batch_size))
     write_output(settings.output, as_csv(found, files, settings.top))
@@ -40,15 +41,21 @@ def predictions_of(method: PortableLearner, files: Sequence[str], batch_size: in
 
 def as_csv(found: Sequence[Predictions], files: Sequence[str], top: int) -> str:
     """File, class and probability, and as many more classes as asked for."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    rows = [row for part in found for row in part.top(top)]
-    number = len(rows[0])
-    further = [name for place in range(2, number + 1) for name in (f"class_{place}", f"probability_{place}")]
-    writer.writerow(["file", "class", "probability", *further])
-    for file, row in zip(files, rows, strict=True):
-        writer.writerow([file, *(cell for name, value in row for cell in (name, f"{value:.6f}"))])
-    return text.getvalue()
+    records = []
+    for file, row in zip(files, (row for part in found for row in part.top(top)), strict=True):
+        record = {"file": file}
+        for place, (name, value) in enumerate(row):
+            end = f"_{place + 1}" if place else ""
+            record |= {f"class{end}": name, f"probability{end}": f"{value:.6f}"}
+        records.append(record)
+    return csv_table(records)
+
+
+def _check_table(output: str) -> None:
+    check_output(output)
+    is_file = output != STANDARD_OUTPUT and (os.path.isfile(output) or not os.path.exists(output))
+    if is_file and not output.lower().endswith(".csv"):
+        raise ConfigurationError(f"output must be a file that ends in .csv, got {output}")
 
 
 def _files(images: Path) -> list[str]:

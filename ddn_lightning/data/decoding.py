@@ -115,7 +115,7 @@ def decode_image(path: str, image_size: int | None) -> Decoded:
 def decode_pixels(image: Image.Image, image_size: int | None) -> Decoded:
     """Decode an image that is open."""
     if image.mode == "F" or image.mode.startswith("I"):  # Pillow would silently clip these to white
-        raise ValueError(f"its pixels must have 8 bits per channel, got mode {image.mode}")
+        raise ConfigurationError(f"its pixels must have 8 bits per channel, got mode {image.mode}")
     image.load()  # turns some formats upright and updates their EXIF data
     transpose = _upright_transpose(image)
     decoded, was_transparent = _on_background(image)

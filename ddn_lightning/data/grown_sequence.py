@@ -96,8 +96,9 @@ class GrownSequence(TaskSequence):
 
     def setup(self, stage: str) -> None:
         """Set up both parts; refuse images of another size, and another transform."""
-        self.first.setup(stage)
-        self.more.setup(stage)
+        for part in (self.first, self.more):
+            part.trainer = None  # else the Trainer of an earlier fit of the part would refuse another one
+            part.setup(stage)
         if self.more.image_shape != self.first.image_shape:
             raise ConfigurationError(
                 f"images must have the size of those before, (channels, height, width) = {self.first.image_shape}, got "

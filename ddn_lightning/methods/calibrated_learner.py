@@ -21,6 +21,7 @@ from ddn_lightning.batch_statistics import (
     swap_buffers,
 )
 from ddn_lightning.callbacks.forgetting import Forgetting
+from ddn_lightning.checkpoint.record import table_of_contents
 from ddn_lightning.checkpoint.weights import check_buffers
 from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
 from ddn_lightning.lightning_internals import has_trainer
@@ -224,7 +225,7 @@ class CalibratedLearner(TaskLearner, ABC):
         self.running_buffers = state.get(RUNNING)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the running statistics among the weights and the calibrated ones beside."""
+        """Save running statistics among the weights, calibrated ones apart, and then the table of contents."""
         state = checkpoint["state_dict"]
         running = state[EXTRA_STATE].pop(RUNNING, {})
         calibrated = {name: state[name].clone() for name in running}
@@ -234,6 +235,7 @@ class CalibratedLearner(TaskLearner, ABC):
             calibrated = forgetting.calibrated_buffers(self)
         if calibrated:
             checkpoint[CHECKPOINT_KEY][CALIBRATED] = calibrated
+        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # last, to list everything
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Load the calibrated statistics, except to resume training."""

@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
     ModelPruning,
     StochasticWeightAveraging,
+    Timer,
     WeightAveraging,
 )
 
@@ -55,6 +56,14 @@ def check_trainer(trainer: Trainer) -> None:
                 "after different tasks and may keep that of task 1 as the best. Leave out monitor to keep the last "
                 "model, or use monitor='epoch', mode='max' and save_top_k to keep the last ones"
             )
+    if trainer.strategy.restore_checkpoint_after_setup:  # as of all that shard: FSDP, DeepSpeed, model parallel
+        raise ConfigurationError(
+            f"strategy must be auto, ddp or another that keeps all weights on each device, got "
+            f"{type(trainer.strategy).__name__}: a gradient or an update of a shard alone would be wrong"
+        )
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
+        if isinstance(callback, Timer) and (left := callback.time_remaining()) is not None and left <= 0:
+            raise ConfigurationError(f"max_time must be positive, got {callback.time_elapsed() + left:g} s")
     if trainer.precision == "16-mixed":
         raise ConfigurationError(
             "precision must not be 16-mixed, which scales the loss: manual gradients are not unscaled. Use bf16-mixed"

@@ -77,23 +77,28 @@ class DivergenceGuard(Learner):
 
     def on_fit_start(self) -> None:
         """Discard the losses of an earlier fit that was interrupted."""
+        super().on_fit_start()
         self._pending = []
 
     def on_validation_start(self) -> None:
         """Check before an evaluation."""
+        super().on_validation_start()
         if self.trainer.state.fn == "fit" and not self.trainer.sanity_checking:
             self.check_finite()
 
     def on_train_epoch_end(self) -> None:
         """Check at least once per epoch."""
+        super().on_train_epoch_end()
         self.check_losses()
 
     def on_train_end(self) -> None:
         """Check before training counts as complete."""
+        super().on_train_end()
         self.check_finite()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Never replace a good checkpoint by one that is not finite."""
+        super().on_save_checkpoint(checkpoint)
         if self.trainer.state.fn == "fit":
             self.check_finite()
 

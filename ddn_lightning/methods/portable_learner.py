@@ -28,6 +28,7 @@ from ddn_lightning.methods.loading import (
 )
 from ddn_lightning.methods.model_file import write_model
 from ddn_lightning.methods.prediction import Images, Predictions, raw_images
+from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
 
@@ -112,10 +113,15 @@ class PortableLearner(Learner, ABC):
             module.training = self._modes.get(name, module.training)
 
     def predict_step(self, batch: Samples | Tensor | Sequence[Tensor], batch_index: int) -> Tensor:
-        """The predicted classes of a batch of raw images, alone or with labels."""
+        """The predicted classes of a batch of raw ``uint8`` images, alone or with labels."""
         if isinstance(batch, Samples):
             return self.validation_step(batch, batch_index).argmax(dim=1)
         images = batch if isinstance(batch, Tensor) else batch[0]
+        if images.dtype != torch.uint8 and not is_features(images):
+            dtype = str(images.dtype).removeprefix("torch.")
+            raise ConfigurationError(
+                f"a prediction takes raw uint8 images, got {dtype}: call method(images) for logits of normalised images"
+            )
         return self.class_scores(self.normalised(images)).argmax(dim=1)
 
     def take_names_and_shape(self, data: DataRecord) -> None:

@@ -15,7 +15,6 @@ from ddn_lightning.checkpoint.record import (
     checked_record,
     checked_test_accuracy,
     move_epochs_evaluated,
-    table_of_contents,
 )
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.construction import construction_of, plain
@@ -83,7 +82,12 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         return nn.Linear(feature_dim, self.num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (batch, num_classes) of normalised images."""
+        """Logits (batch, num_classes) of normalised images; :meth:`predict` takes raw ones."""
+        if images.dtype == torch.uint8:
+            raise ConfigurationError(
+                "a call of the method takes normalised images, got uint8: call method.predict(images), or "
+                "method(method.normalised(images)) for logits"
+            )
         return widened(self.head(self.backbone(images)))
 
     def begin_task(self) -> None:
@@ -218,7 +222,6 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
             TRANSFORM: plain(self.transform),
             "within_step": is_torn,
         }
-        checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse checkpoints of another method or number of classes, and damaged ones."""

@@ -4,7 +4,10 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
+from ddn_lightning.notes import printable
+
 NOTHING = "-"  # in a cell without a number
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet executes text that begins so
 LATEX = {
     "\\": r"\textbackslash{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -36,8 +39,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers
 
 
 def in_markdown(text: str) -> str:
-    """Text on one line, with ``|`` escaped."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Text on one line, with ``|`` and control characters escaped."""
+    return printable(" ".join(text.split())).replace("|", "\\|")
 
 
 def latex_table(
@@ -68,12 +71,24 @@ def in_latex(text: str) -> str:
 
 
 def csv_table(records: Sequence[Mapping[str, object]]) -> str:
-    """A CSV table with the keys of the first record as header; ``None`` is an empty cell."""
+    """A CSV table with the keys of the first record as header; ``None`` is an empty cell.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe before it.
+
+    >>> print(csv_table([{"class": "=1+1", "accuracy": -2.5}]), end="")
+    class,accuracy
+    '=1+1,-2.5
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    for record in records:
+        writer.writerow({name: _inert(value) for name, value in record.items()})
     return text.getvalue()
+
+
+def _inert(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def rounded(value: float | None) -> float | None:

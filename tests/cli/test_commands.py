@@ -1,6 +1,7 @@
 """``ddn --help``, ``ddn configs``, configurations by name, and suggestions for misspelt names."""
 
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,30 @@ def test_help_lists_every_command_with_one_line(capsys: pytest.CaptureFixture[st
     lines = dict(line.split(maxsplit=1) for line in printed.splitlines() if line.startswith("  "))
     assert lines == LINES
     assert max(map(len, printed.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["fit", "--print_config=--"], ["fit", "-c", "quickstart", "--data.stream=--"], ["report", "runs", "-o=--"]],
+)
+def test_two_dashes_are_no_value(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(*arguments) == 2
+    option = arguments[-1].strip("-=")
+    assert capsys.readouterr().err == f"error: {option} must have a value, got --\n"
+
+
+class Interrupted(MetaPathFinder):
+    """Ctrl-C while the command is imported."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name == "ddn_lightning.cli.ddn":
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_the_command_is_imported_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ddn_lightning.cli.ddn")
+    monkeypatch.setattr("sys.meta_path", [Interrupted(), *sys.meta_path])
+    assert main(["--version"]) == 130
 
 
 def test_no_command_prints_the_same_help_and_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,3 +270,15 @@ def test_user_errors_are_one_line(options: list[str], message: str, capsys: pyte
     (line,) = said.err.splitlines()
     assert message in line
     assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "table.md"]])
+def test_a_table_has_no_control_characters_of_a_foreign_run(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run("er-20", 20, 40.0)
+    write_run("other-20", 20, 41.0, model={"old_memory_weight": "\x1b[2Jgone"})
+    assert main(["compare", "runs", *options]) == 0
+    table = Path("table.md").read_text() if options else capsys.readouterr().out
+    assert "gone" in table
+    assert "\x1b" not in table

@@ -8,6 +8,7 @@ import pytest
 from ddn_lightning.cli import main
 from ddn_lightning.cli.output import check_output, write_output
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.notes import note
 
 
 def test_a_link_is_followed_and_not_replaced() -> None:
@@ -69,3 +70,20 @@ def test_a_dash_prints_the_page_and_nothing_else(recorded_runs: Path, capfd: pyt
     assert main(["report", str(recorded_runs / "stopped"), "-o", "-", "--open"]) == 2
     assert capfd.readouterr().err == "error: output must be a file for --open, got -\n"
     assert list(Path().iterdir()) == []
+
+
+RED, BELL, CSI = "\x1b[31m", "\a", "\x9b2J"
+
+
+def test_control_characters_of_foreign_names_do_not_reach_the_terminal(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    note(f"left out {RED}")
+    assert main(["compare", f"no{BELL}runs{CSI}"]) == 2
+    write_output("-", f"file,class\n{RED}.png,a\tb{CSI}\n")
+    printed = capsysbinary.readouterr()
+    for text in (printed.out.decode(), printed.err.decode()):
+        assert all(letter.isprintable() or letter in "\n\t" for letter in text), text
+    assert r"left out \x1b[31m" in printed.err.decode()
+    assert r"there is no no\x07runs\x9b2J" in printed.err.decode()
+    assert printed.out.decode() == "file,class\n\\x1b[31m.png,a\tb\\x9b2J\n"

@@ -13,9 +13,11 @@ from PIL import Image
 
 import ddn_lightning
 from ddn_lightning.cli import main
+from ddn_lightning.cli.predict_command import as_csv
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.methods import model_file
 from ddn_lightning.methods.model_file import onnx_session
+from ddn_lightning.methods.prediction import Predictions
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 OPTIONS = """--model.backbone SmallNet --model.backbone.in_channels 3 --model.backbone.width 4 --model.buffer_size 8
@@ -85,6 +87,29 @@ def test_predict_writes_a_class_and_a_probability_for_each_file(
     capsys.readouterr()
     assert main(["predict", run, str(images / "a/0.png")]) == 0
     assert len(rows_of(capsys.readouterr().out)) == 1
+
+
+def test_predict_and_test_replace_no_image_of_theirs(
+    trained: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained / "images/test", "photos")
+    Path("classes.csv").symlink_to("photos/a/1.png")
+    before = Path("photos/a/1.png").read_bytes()
+    for output, expected in (
+        ("photos/a/1.png", "output must be a file that ends in .csv, got photos/a/1.png"),
+        ("classes.csv", "output must be another file than the images, got classes.csv"),
+    ):
+        assert expected in refusal(["predict", run, "photos", "-o", output], capsys)
+    assert "another file than the images" in refusal(["test", run, "photos", "-o", "photos/a/1.png"], capsys)
+    assert Path("photos/a/1.png").read_bytes() == before
+
+
+def test_predict_writes_no_cell_that_a_spreadsheet_executes() -> None:
+    found = [Predictions(torch.eye(5), ("=1+1", "@SUM(1)", "+1", "\tx", "plain"))]
+    rows = rows_of(as_csv(found, ["-1.png", "=.png", "a=.png", "\tb.png", "c.png"], top=1))
+    assert [row["class"] for row in rows] == ["'=1+1", "'@SUM(1)", "'+1", "'\tx", "plain"]
+    assert [row["file"] for row in rows] == ["'-1.png", "'=.png", "a=.png", "'\tb.png", "c.png"]
+    assert {row["probability"] for row in rows} == {"1.000000"}
 
 
 def test_predict_notes_only_what_it_skips(trained: Path, run: str, capsys: pytest.CaptureFixture[str]) -> None:

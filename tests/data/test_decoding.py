@@ -1,5 +1,7 @@
 """An image is read as its viewer shows it."""
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy
@@ -7,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from ddn_lightning.data.decoding import decode_image, decode_images
+from ddn_lightning.data.decoding import decode_image, decode_images, decode_pixels
 from ddn_lightning.data.image_tree import list_images
+from ddn_lightning.errors import ConfigurationError
 
 # what a camera that was held like this stores, by what the picture shows
 STORED = {
@@ -100,3 +103,61 @@ def test_half_transparent_pixels_are_mixed_with_white(tmp_path: Path) -> None:
     Image.new("RGBA", (4, 4), (0, 100, 200, 51)).save(tmp_path / "a.png")
 
     assert decode_image(str(tmp_path / "a.png"), 2).pixels[0, 0].tolist() == [204, 224, 244]
+
+
+def grey(value: int) -> NDArray[numpy.uint8]:
+    return numpy.full((4, 6, 3), value, dtype=numpy.uint8)
+
+
+def png_of_16_bits(path: Path, values: NDArray[numpy.uint16]) -> None:
+    """A colour PNG, which Pillow reads but does not write."""
+    height, width, _ = values.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    chunks = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in parts)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+
+def test_colours_of_16_bits_are_scaled_to_8(tmp_path: Path) -> None:
+    low = numpy.random.default_rng(1).integers(0, 256, (4, 6, 3), dtype=numpy.uint16)
+    png_of_16_bits(tmp_path / "a.png", picture().astype(numpy.uint16) * 256 + low)
+    assert numpy.array_equal(decode_image(str(tmp_path / "a.png"), None).pixels, picture())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "dtype"), [("png", numpy.uint16), ("tif", numpy.uint16), ("tif", numpy.int32), ("tif", numpy.float32)]
+)
+def test_grey_of_more_than_8_bits_is_refused(tmp_path: Path, suffix: str, dtype: type) -> None:
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(numpy.full((4, 6), 40000, dtype=dtype)).save(path)
+    with pytest.raises(ConfigurationError, match=f"^cannot decode the image {path}: .* 8 bits per channel, got mode"):
+        decode_image(str(path), None)
+    with Image.open(path) as image, pytest.raises(ConfigurationError, match="8 bits per channel, got mode"):
+        decode_pixels(image, None)
+
+
+def test_inks_of_a_jpeg_become_the_colours_that_they_print(tmp_path: Path) -> None:
+    for inks, colour in (((0, 0, 0, 0), 255), ((0, 0, 0, 255), 0), ((0, 255, 255, 0), (255, 0, 0))):
+        Image.new("CMYK", (8, 8), inks).save(tmp_path / "a.jpg", quality=95)
+        with Image.open(tmp_path / "a.jpg") as image:
+            assert image.mode == "CMYK"
+        found = decode_image(str(tmp_path / "a.jpg"), None).pixels.astype(int)
+        assert abs(found - colour).max() <= 6
+
+
+def test_a_palette_may_be_transparent_in_part(tmp_path: Path) -> None:
+    indexed = Image.new("P", (4, 4), 1)
+    indexed.putpalette([0, 0, 0, 200, 100, 0])
+    indexed.save(tmp_path / "a.png", transparency=bytes([255, 51]))
+    assert decode_image(str(tmp_path / "a.png"), None).pixels[0, 0].tolist() == [244, 224, 204]
+
+
+@pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tif"])
+def test_the_first_frame_of_an_animation_counts(tmp_path: Path, suffix: str) -> None:
+    first, *others = (Image.fromarray(grey(value)) for value in (40, 120, 200))
+    options = {"lossless": True} if suffix == "webp" else {}
+    first.save(tmp_path / f"a.{suffix}", save_all=True, append_images=others, **options)
+    with Image.open(tmp_path / f"a.{suffix}") as image:
+        assert image.n_frames == 3
+    assert numpy.array_equal(decode_image(str(tmp_path / f"a.{suffix}"), None).pixels, grey(40))

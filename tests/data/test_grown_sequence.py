@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import TinyPart, TinySequence
+from tiny import TinyPart, TinySequence, quiet_trainer, small_net
 
 from ddn_lightning import (
+    ER,
     ConfigurationError,
     Corruptions,
     FewShot,
@@ -171,3 +172,13 @@ def test_the_validation_images_of_both_parts_are_held_out_and_recorded() -> None
     assert record["images"] == 2 * of_first["images"]
     with pytest.raises(ConfigurationError, match="validation must be that of the sequence that goes on"):
         part(validation_per_class=5).followed_by(part())
+
+
+def test_a_sequence_that_a_trainer_has_fitted_can_be_continued_by_another() -> None:
+    first = TinyPart((0, 4))
+    method = ER(small_net(), num_classes=8, buffer_size=10)
+    quiet_trainer().fit(method, first)
+    grown = first.followed_by(TinyPart((4, 8)))
+    both = ER(small_net(), num_classes=8, buffer_size=10)
+    quiet_trainer().fit(both, grown)
+    assert (method.tasks_finished, both.tasks_finished) == (2, 4)

@@ -15,11 +15,13 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
     StochasticWeightAveraging,
 )
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy, Strategy
 from lightning.pytorch.tuner import Tuner
 from tiny import Fit, MakeTrainer, TinySequence, small_net
 
 from ddn_lightning import ER, ERACE, ConfigurationError, DataDistillNet, ICaRL, LabelSmoothing, ReplayMethod
 from ddn_lightning.cli import main
+from ddn_lightning.methods.check_trainer import check_trainer
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 
@@ -94,6 +96,24 @@ def test_a_checkpoint_that_compares_tasks_is_refused(make_trainer: MakeTrainer, 
     with pytest.raises(ConfigurationError, match="monitor='average_accuracy'.*may keep that of task 1 as the best"):
         trainer.fit(build(ER), TinySequence(batch_size=12))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("strategy", [FSDPStrategy, DeepSpeedStrategy, ModelParallelStrategy])
+def test_strategies_that_shard_the_weights_are_refused(make_trainer: MakeTrainer, strategy: type[Strategy]) -> None:
+    trainer = make_trainer()
+    trainer.strategy.__class__ = strategy  # one of its own needs GPUs or another package
+    with pytest.raises(ConfigurationError, match=f"^strategy must be auto, ddp or .*, got {strategy.__name__}: .*$"):
+        check_trainer(trainer)
+
+
+@pytest.mark.parametrize("max_time", [{}, "00:00:00:00", {"hours": -2}])
+def test_a_max_time_that_is_not_positive_is_refused(make_trainer: MakeTrainer, max_time: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^max_time must be positive, got (0|-7200) s$"):
+        make_trainer(max_time=max_time).fit(build(ER), TinySequence())
+
+
+def test_a_max_time_is_accepted(fit: Fit) -> None:
+    assert fit(lambda: build(ER), max_time={"days": 1}).tasks_finished == 3
 
 
 def test_the_command_refuses_such_a_callback_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,17 @@ def test_any_loader_of_images_works_with_the_trainer(trained: ReplayMethod, tmp_
         assert torch.equal(torch.cat(found), trained.predict(images).labels)
 
 
+def test_raw_images_are_not_taken_for_normalised_ones_nor_the_other_way_round(trained: ReplayMethod) -> None:
+    images, _ = NamedSequence().load(train=False)
+    trained.eval()
+    with pytest.raises(ConfigurationError, match=r"^a prediction takes raw uint8 images, got float32: call method\("):
+        quiet_trainer().predict(trained, DataLoader(images / 255, batch_size=7))
+    with pytest.raises(ConfigurationError, match=r"^a call of the method takes normalised .*method\.predict\(images\)"):
+        trained(images)
+    expected = trained.predict(images).probabilities
+    torch.testing.assert_close(trained(trained.normalised(images)).softmax(dim=1), expected)
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [
