@@ -31,7 +31,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             raise ValueError(f"it contains a {type(contents).__name__}")
     except Exception as error:  # zipfile, pickle and torch raise a dozen kinds on damaged files, IndexError among them
         # not "from error": torch's message advises to execute the code in the file
-        raise ConfigurationError(f"{path} must be a checkpoint, and is none or damaged: {reason_of(error)}") from None
+        raise ConfigurationError(f"{path} is damaged, or is no checkpoint: {reason_of(error)}") from None
     return contents
 
 

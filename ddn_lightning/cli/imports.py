@@ -69,7 +69,7 @@ def check_run_configs(arguments: Sequence[str]) -> None:
 def check_class_paths(file: Path) -> None:
     """Raise unless every class that a run's configuration names is found without an import."""
     for name, value in _values(read_settings(file)):
-        if os.path.isfile(value) or os.path.isfile(file.with_name(value)):
+        if os.path.isfile(value) or os.path.isfile(file.parent / value):
             _check_no_settings(file, value)
         if IMPORT_PATH.fullmatch(value) and find_imported(value) is None and (name == CLASS_PATH or _exists(value)):
             raise ConfigurationError(
@@ -97,7 +97,7 @@ def _values(value: Any, name: object = None) -> Iterator[tuple[object, str]]:
 
 def _check_no_settings(file: Path, value: str) -> None:
     """Raise if a value is the name of another configuration file, which would be read instead of the value."""
-    for found in (Path(value), file.with_name(value)):
+    for found in (Path(value), file.parent / value):
         try:
             read_settings(found)
         except ConfigurationError:

@@ -41,11 +41,11 @@ def find_checkpoint(path: str | Path) -> Path:
 
 def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
     """The class and the arguments of the method that wrote a checkpoint."""
-    record = checks.mapping("record", checkpoint.get(CHECKPOINT_KEY, {}))
+    if CHECKPOINT_KEY not in checkpoint:
+        raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
+    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY])
     if MODEL not in record:
-        raise ConfigurationError(
-            "the checkpoint does not say how its method was made: it is of version 0.1, or of another program"
-        )
+        raise ConfigurationError("the checkpoint does not say how its method was made, as those of version 0.1")
     return checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))
 
 
@@ -119,8 +119,8 @@ def _arguments_of(
     maker: type[Constructed], checkpoint: dict[str, Any], classes: Sequence[type], given: Iterable[str]
 ) -> dict[str, Any]:
     """The arguments that a method was made with, except those given; objects such as the backbone are made."""
-    record = checkpoint[CHECKPOINT_KEY]
-    described = {**checks.mapping("arguments", model_of(checkpoint)[INIT_ARGS]), TRANSFORM: record.get(TRANSFORM)}
+    arguments = checks.mapping("arguments", model_of(checkpoint)[INIT_ARGS])
+    described = {**arguments, TRANSFORM: checkpoint[CHECKPOINT_KEY].get(TRANSFORM)}
     needed = {name: value for name, value in described.items() if name not in (*given, *FOR_TRAINING)}
     made: dict[str, Any] = {}
     for name, value in needed.items():
