@@ -1,6 +1,7 @@
 """A checkpoint is read without executing anything in it, and in the memory of its size, or refused in one line."""
 
 import os
+import resource
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,6 @@ from ddn_lightning import ER, ConfigurationError, ReplayMethod, TimmBackbone
 from ddn_lightning.checkpoint.reading import read_checkpoint
 
 FEW, MANY = 40, 1000
-HERE = Path(__file__).parent
 
 
 def nested() -> list[Any]:
@@ -123,28 +123,34 @@ def test_the_plug_in_of_a_user_is_kept(fit: Fit) -> None:
     assert method.trainer.strategy.checkpoint_io is given
 
 
-def unrefused(content: bytes, numbers: range, suffix: str, read: Callable[[str], object]) -> list[str]:
-    """The damages that end otherwise than in one line, or in what the whole file gives."""
-    bad = []
+def bad_endings(content: bytes, numbers: range, suffix: str, read: Callable[[str], object]) -> list[str]:
+    """The damages that end otherwise than in one line, or in a whole file, and more memory than file and 300 MB."""
+    bad, before = [], peak_memory()
     for number in numbers:
         path = Path(f"damaged{suffix}")
         path.write_bytes(damaged(content, number))
         try:
             read(str(path))
-            if path.read_bytes() != content and suffix == ".ckpt" and number % 8 in (0, 6, 7):
+            if suffix == ".ckpt" and path.read_bytes() != content and number % 8 in (0, 6, 7):
                 bad.append(f"{number}: read")
         except ConfigurationError as error:
             if "\n" in str(error) or "weights_only" in str(error):
                 bad.append(f"{number}: {error}")
         except Exception as error:  # the caller lists them
             bad.append(f"{number}: {type(error).__name__}: {error}")
+    if (memory := peak_memory() - before) > len(content) + 300 * 2**20:
+        bad.append(f"{memory} bytes of memory")
     return bad
+
+
+def peak_memory() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @pytest.mark.parametrize("how_many", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_a_damaged_checkpoint_is_refused_in_one_line(saved: ReplayMethod, how_many: int) -> None:
     content = Path("good.ckpt").read_bytes()
-    assert not unrefused(content, range(how_many), ".ckpt", ddn_lightning.load)
+    assert not bad_endings(content, range(how_many), ".ckpt", ddn_lightning.load)
 
 
 @pytest.mark.parametrize("how_many", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
@@ -159,7 +165,7 @@ def test_a_damaged_file_of_weights_is_refused_in_one_line(suffix: str, how_many:
     content = Path("good").read_bytes()
     TimmBackbone("test_resnet", pretrained="good" if suffix != ".safetensors" else _renamed("good", suffix))
     numbers = range(how_many // 3 + 1)
-    assert not unrefused(content, numbers, suffix, lambda path: TimmBackbone("test_resnet", pretrained=path))
+    assert not bad_endings(content, numbers, suffix, lambda path: TimmBackbone("test_resnet", pretrained=path))
 
 
 def _renamed(path: str, suffix: str) -> str:
