@@ -16,6 +16,7 @@ from ddn_lightning.cli.imports import check_class_paths
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 SHORT = ["--trainer.limit_train_batches=2", "--data.epochs_per_task=1", "--trainer.enable_progress_bar=false"]
+SHORT += ["--trainer.log_every_n_steps=1"]
 NET = """
 from pathlib import Path
 from ddn_lightning import SmallNet
