@@ -1,8 +1,8 @@
 """How an object was made, as plain data: its class and its constructor's arguments; and the object made anew."""
 
-import importlib
 import inspect
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import UnionType
@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 from ddn_lightning.errors import ConfigurationError, check_choice
 
 CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
+PRETRAINED = "pretrained"  # argument of a backbone
 PLAIN = (bool, int, float, str, type(None))
 Made = TypeVar("Made", bound="Constructed")
 
@@ -32,6 +33,14 @@ class Constructed:
     """
 
     constructor_arguments: dict[str, Any]
+
+    @classmethod
+    def without_weights(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments from a checkpoint, without those that read or fetch weights, which the checkpoint contains."""
+        parameter = full_signature(cls).parameters.get(PRETRAINED)
+        if parameter is None:
+            return dict(arguments)
+        return {**arguments, PRETRAINED: None if parameter.default is None else False}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -113,49 +122,79 @@ def changed_arguments(description: dict[str, Any], made: Constructed) -> list[st
     return changed
 
 
-def make(description: Any, base: type[Made], what: str) -> Made:
-    """The object that was described.
+def make(description: Any, base: type[Made], what: str, classes: Sequence[type] = ()) -> Made:
+    """The object that was described. No weights are read or fetched for it.
 
     Args:
         description: From :func:`construction_of`.
         base: What it must be: nothing else is made.
         what: What it is, for messages.
+        classes: Classes to find by their names, see :func:`find_class`.
     """
     if not isinstance(description, dict) or NOT_KEPT in description:
         kind = description.get(NOT_KEPT) if isinstance(description, dict) else description
         raise ConfigurationError(f"{what} cannot be made from the checkpoint, which holds no {kind}: pass {what}=")
-    cls = find_class(description.get(CLASS_PATH), base, what)
+    cls = find_class(description.get(CLASS_PATH), base, what, classes)
     arguments = description.get(INIT_ARGS)
     if not isinstance(arguments, dict):
         raise ConfigurationError(f"the checkpoint's {what} must have its arguments, got {arguments!r}")
-    return cls(**{name: _made(value, name) for name, value in arguments.items() if not _is_left_out(value)})
+    made = {
+        name: make(value, kind_of_argument(cls, name), name, classes) if _class_of(value) is not None else value
+        for name, value in arguments.items()
+        if not _is_left_out(value)
+    }
+    return cls(**cls.without_weights(made))
 
 
-def find_class(path: object, base: type[Made], what: str, advice: str | None = None) -> type[Made]:
-    """The class at an import path, if it is one of a kind.
+def kind_of_argument(cls: type, name: str) -> type[Constructed]:
+    """The class that an object must have to be this argument of a class, as far as its annotation says so.
+
+    >>> from ddn_lightning import ER
+    >>> kind_of_argument(ER, "distiller").__name__, kind_of_argument(ER, "lr").__name__
+    ('LabelDistiller', 'Constructed')
+    """
+    parameter = full_signature(cls).parameters.get(name)
+    annotation = None if parameter is None else parameter.annotation
+    kinds = [
+        one for one in (annotation, *get_args(annotation)) if inspect.isclass(one) and issubclass(one, Constructed)
+    ]
+    return kinds[0] if len(kinds) == 1 else Constructed
+
+
+def find_class(
+    path: object, base: type[Made], what: str, classes: Sequence[type] = (), advice: str | None = None
+) -> type[Made]:
+    """The class with a name from a checkpoint, if it is one of a kind. Nothing is imported.
 
     Args:
         path: The import path.
         base: What it must be.
         what: What it is, for messages.
-        advice: What to do if it cannot be imported; by default pass an object as the argument ``what``.
+        classes: Classes that the caller trusts. Others must be public ones of this package, or of a module that is
+            already imported.
+        advice: What to do if it is not found; by default pass an object as the argument ``what``.
     """
-    module, _, name = str(path).rpartition(".")
-    advice = f"pass {what}=" if advice is None else advice
-    is_elsewhere = module == "__main__" and not hasattr(sys.modules[module], name)  # in another script or notebook
-    if is_elsewhere or "<locals>" in str(path):
+    found = {path_of(one): one for one in classes}.get(str(path)) or find_imported(str(path))
+    if found is None:
+        advice = f"pass {what}=" if advice is None else advice
         raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported: define it in a module of its own, or {advice}"
+            f"{what} was made by {path}, which is not imported: import its module first (--import MODULE on the "
+            f"command line), pass classes=[{str(path).rpartition('.')[2]}], or {advice}"
         )
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{what} was made by {path}, which cannot be imported ({error}): set PYTHONPATH, or {advice}"
-        ) from error
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ConfigurationError(f"the checkpoint's {what} must be a {base.__name__}, got {path}")
     return found
+
+
+def find_imported(path: str) -> Any:
+    """What an import path names, if its module is already imported; ``None`` otherwise.
+
+    >>> find_imported("ddn_lightning.ER").__name__, find_imported("antigravity.Net")
+    ('ER', None)
+    """
+    module, _, name = path.rpartition(".")
+    # not getattr, for which a module may import another
+    return vars(sys.modules[module]).get(name) if sys.modules.get(module) is not None else None
 
 
 def path_of(cls: type) -> str:
@@ -215,9 +254,3 @@ def _is_left_out(value: object) -> bool:
 
 def _class_of(value: object) -> Any:
     return value.get(CLASS_PATH) if isinstance(value, dict) else None
-
-
-def _made(value: Any, name: str) -> Any:
-    if isinstance(value, dict) and CLASS_PATH in value:
-        return make(value, Constructed, name)
-    return value

@@ -39,6 +39,7 @@ ddn COMMAND --help                      options of a command
 ddn fit --model.help ER                 options of a method; also --data.help, --model.distiller.help, ...
 ddn fit -c quickstart                   train with a configuration file, or one that 'ddn configs' lists
 ddn fit -c quickstart --print_config    show the complete configuration instead
+ddn predict RUN IMAGES --import MODULE  find own classes in a module; also in export, test and validate
 ddn --version                           show the version
 """
 

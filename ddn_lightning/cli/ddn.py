@@ -22,6 +22,7 @@ from ddn_lightning.cli.completion import words_before_cursor
 from ddn_lightning.cli.evaluate_command import evaluate
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.grow import grown_arguments, is_growing
+from ddn_lightning.cli.imports import check_class_paths, check_run_configs, current_folder_on_path, without_imports
 from ddn_lightning.cli.lost_process import loss_of_a_process
 from ddn_lightning.cli.parser import COMPLETION, DDNParser
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -41,7 +42,8 @@ EXPECTED_WARNINGS = (
     "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",  # an evaluation has no RunRecord
 )
 DIVERGED = 3  # exit code
-CURRENT_FOLDER = ""  # in sys.path
+READING = ("predict", "export", "test", "validate")  # commands that import nothing for the run that they read
+IMPORTING = ("fit", "reproduce", "tune")  # commands that import the user's own modules from the current folder
 BROKEN_PIPE = 13  # SIGPIPE, which Windows does not have
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -55,13 +57,12 @@ def main(args: list[str] | None = None) -> int:
     _silence_expected_messages()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # print "?" for characters that the locale cannot encode
-    if CURRENT_FOLDER not in sys.path:
-        sys.path.append(CURRENT_FOLDER)  # for the user's own modules, as with python -m; last, to hide no package
     arguments = sys.argv[1:] if args is None else args
     if COMPLETION in os.environ:
         arguments = args = words_before_cursor()
     try:
-        return _run(arguments, args)
+        with current_folder_on_path() if set(arguments[:1]) & set(IMPORTING) else contextlib.nullcontext():
+            return _run(arguments, args)
     except (ValueError, MisconfigurationException) as error:
         mistake = _user_error(error)
         if mistake is None:
@@ -100,12 +101,17 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
             return 0
         check_command(arguments[0])
         check_values(arguments)
+        if arguments[0] in READING:
+            arguments = without_imports(arguments)
         if arguments[0] in COMMANDS:
             return COMMANDS[arguments[0]][0](arguments[1:])
         if arguments[:1] == ["test"] and (words := list(takewhile(lambda word: word[:1] != "-", arguments[1:]))):
             if len(words) > 1:
                 return evaluate(arguments[1:])
-            args = ["test", *_options_of(words[0]), *arguments[2:]]
+            arguments = ["test", *_options_of(words[0]), *arguments[2:]]
+        if arguments[0] in READING:
+            check_run_configs(arguments)
+            args = arguments
         if arguments[:1] == ["fit"] and is_growing(arguments):
             args = grown_arguments(arguments)
         DDNCommand(
@@ -131,7 +137,9 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
 def _options_of(run: str) -> list[str]:
     """The options that evaluate a run on its own data."""
     checkpoint = find_checkpoint(run)
-    return ["-c", str(checkpoint.parent.parent / CONFIG_FILE), "--ckpt_path", str(checkpoint)]
+    config = checkpoint.parent.parent / CONFIG_FILE
+    check_class_paths(config)
+    return ["-c", str(config), "--ckpt_path", str(checkpoint)]
 
 
 def _fail(message: str, code: int) -> int:

@@ -26,7 +26,7 @@ from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.callbacks.stop_signals import Interrupted, passing_on
 from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 from ddn_lightning.cli.grow import copy_curves
-from ddn_lightning.cli.resume import default_name, last_checkpoint, read_checkpoint, run_name
+from ddn_lightning.cli.resume import checkpoint_of, default_name, last_checkpoint, run_name
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.cli.run_loggers import run_loggers
 from ddn_lightning.cli.user_mistake import user_mistake
@@ -123,7 +123,7 @@ class DDNCommand(LightningCLI):
         if self.config.subcommand == "fit" and config.grow is not None and config.ckpt_path is None:
             config.ckpt_path, self.is_growing = str(find_checkpoint(config.grow)), True
         if config.get("ckpt_path") is not None:
-            checkpoint = read_checkpoint(Path(config.ckpt_path), config.model.class_path.rpartition(".")[2])
+            checkpoint = checkpoint_of(Path(config.ckpt_path), config.model.class_path.rpartition(".")[2])
             if (curves := saved_curves(checkpoint)) is not None:
                 self.purge_step = curves.step
 

@@ -1,16 +1,15 @@
 """Finds the checkpoint to resume from, and checks that it can be read."""
 
 import re
-import zipfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from packaging.version import InvalidVersion, Version
 
 from ddn_lightning.callbacks.logged_curves import saved_curves
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.reading import read_checkpoint
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.methods.loading import CHECKPOINT_KEY
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
@@ -33,8 +32,8 @@ def _last_of(folder: Path) -> Path | None:
 def _can_resume(path: Path) -> bool:
     """Whether a checkpoint is neither cut off nor of weights only."""
     try:
-        return "optimizer_states" in torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception:  # torch raises many kinds
+        return "optimizer_states" in read_checkpoint(path)
+    except ConfigurationError:
         return False
 
 
@@ -60,20 +59,12 @@ def run_name(method: str, data: str, seed: int, grows: str | None = None) -> str
     )
 
 
-def read_checkpoint(path: Path, method: str) -> dict[str, Any]:
-    """Load a method's checkpoint safely and check it for damage."""
-    if not path.is_file():
+def checkpoint_of(path: Path, method: str) -> dict[str, Any]:
+    """The checkpoint of a method to resume or to evaluate."""
+    if not path.exists():
         raise ConfigurationError(f"ckpt_path must be an existing file, 'last' or 'auto', got {path}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch does not check the checksums
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"{damaged} has changed since it was written")
-        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f"{path} is damaged, or is no checkpoint: {reason}") from error
-    record = checkpoint.get(CHECKPOINT_KEY) if isinstance(checkpoint, dict) else None
+    checkpoint = read_checkpoint(path)
+    record = checkpoint.get(CHECKPOINT_KEY)
     saved_by = record.get("method") if isinstance(record, dict) else None
     if saved_by != method:
         found = "no checkpoint of ddn_lightning" if saved_by is None else f"a checkpoint of {saved_by}"

@@ -1,19 +1,32 @@
 """A trained method from its run folder or checkpoint, ready to predict."""
 
-import pickle
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, TypeVar
 
 import torch
+from lightning.pytorch import LightningModule
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, NOT_KEPT, Constructed, find_class, make
+from ddn_lightning.construction import (
+    CLASS_PATH,
+    INIT_ARGS,
+    NOT_KEPT,
+    Constructed,
+    find_class,
+    full_signature,
+    kind_of_argument,
+    make,
+)
 from ddn_lightning.errors import ConfigurationError
 
 CHECKPOINT_KEY, MODEL, TRANSFORM, MEMORY = "ddn_lightning", "model", "transform", "memory"
 LAST = ("checkpoints", "last.ckpt")
 FOR_TRAINING = ("optimizer", "lr_scheduler")  # functions, which a checkpoint cannot hold; a fit needs them anew
+LONGEST_REASON = 200  # characters of torch's message
+META = "meta"  # torch's device for tensors without values, whose memory is not allocated
 Method = TypeVar("Method", bound=Constructed)
 
 
@@ -26,56 +39,95 @@ def find_checkpoint(path: str | Path) -> Path:
     return found
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """A checkpoint, without executing anything in it."""
-    file = find_checkpoint(path)
-    try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # torch advises to execute the code in it
-        raise ConfigurationError(
-            f"{file} must be a checkpoint of a method, and cannot be read: it is none, or holds other things than "
-            "tensors and plain values"
-        ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f"{file} must be a checkpoint of a method, and cannot be read: {reason}") from error
-    return checks.mapping("contents", checkpoint)
+def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The class and the arguments of the method that wrote a checkpoint."""
+    if CHECKPOINT_KEY not in checkpoint:
+        raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
+    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY])
+    if MODEL not in record:
+        raise ConfigurationError("the checkpoint does not say how its method was made, as those of version 0.1")
+    return checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))
 
 
-def has_model(checkpoint: dict[str, Any]) -> bool:
-    """Whether a checkpoint says how its method was made; those of version 0.1 do not."""
-    return MODEL in checks.mapping("record", checkpoint.get(CHECKPOINT_KEY, {}))
+def class_of(checkpoint: dict[str, Any], base: type[Method], classes: Sequence[type] = ()) -> type[Method]:
+    """The class of the method that wrote a checkpoint, found as by :func:`find_class`."""
+    path = model_of(checkpoint)[CLASS_PATH]
+    name = str(path).rpartition(".")[2]
+    return find_class(path, base, "method", classes, f"use {name}.load_from_checkpoint(path)")
 
 
-def arguments_of(checkpoint: dict[str, Any], given: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments that a method was made with; objects such as the backbone are made anew.
+def rebuilt(
+    maker: type[Method], checkpoint: dict[str, Any], classes: Sequence[type], given: Mapping[str, Any]
+) -> Method:
+    """A method as a checkpoint describes it, without its weights.
 
     Args:
-        checkpoint: A checkpoint.
-        given: Names of arguments that are not needed.
+        maker: Its class.
+        checkpoint: The checkpoint.
+        classes: Classes that the caller trusts, see :func:`find_class`.
+        given: Arguments that override those of the checkpoint.
     """
-    record = checkpoint[CHECKPOINT_KEY]
-    arguments = checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))[INIT_ARGS]
-    described = {**checks.mapping("arguments", arguments), TRANSFORM: record.get(TRANSFORM)}
+    taken = full_signature(maker).parameters
+    if unknown := sorted(given.keys() - taken.keys()):
+        raise ConfigurationError(f"{maker.__name__} has no argument {', '.join(unknown)}")
+    try:
+        arguments = {**_arguments_of(maker, checkpoint, classes, given), **given}
+        transform = None if TRANSFORM in taken else arguments.pop(TRANSFORM)  # a user's class may not take it
+        method: Any = maker(**arguments)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # a constructor may raise any for arguments of a damaged checkpoint
+        reason = shorten(str(error), LONGEST_REASON)
+        raise ConfigurationError(f"{maker.__name__} cannot be made from the checkpoint: {reason}") from error
+    if transform is not None:
+        method.transform = transform
+    made: Method = method
+    return made
+
+
+def check_size(build: Callable[[], LightningModule], checkpoint: dict[str, Any], is_strict: bool) -> None:
+    """Raise unless a method has the shapes of a checkpoint's weights, before memory is allocated for it.
+
+    A network whose constructor needs the values of its tensors cannot be built without memory, and is not checked.
+    """
+    state = checks.mapping("state_dict", checkpoint.get("state_dict"))
+    try:
+        with torch.device(META):
+            method = build()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing is copied to tensors without values
+            restore(method, {**checkpoint, "state_dict": dict(state)}, is_strict)
+    except ConfigurationError as error:
+        if META not in str(error):
+            raise
+
+
+def restore(method: LightningModule, checkpoint: dict[str, Any], is_strict: bool) -> None:
+    """Load progress, statistics and weights of a checkpoint into a method."""
+    method.on_load_checkpoint(checkpoint)
+    try:
+        method.load_state_dict(checkpoint["state_dict"], strict=is_strict)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # torch raises RuntimeError for wrong shapes, and others for what is no tensor
+        reason = shorten(str(error).partition("\n")[2] or str(error), LONGEST_REASON)
+        parts = f"{type(method).__name__} with {type(method.backbone).__name__}"
+        raise ConfigurationError(f"the checkpoint's weights do not fit {parts}: {reason}") from error
+
+
+def _arguments_of(
+    maker: type[Constructed], checkpoint: dict[str, Any], classes: Sequence[type], given: Iterable[str]
+) -> dict[str, Any]:
+    """The arguments that a method was made with, except those given; objects such as the backbone are made."""
+    arguments = checks.mapping("arguments", model_of(checkpoint)[INIT_ARGS])
+    described = {**arguments, TRANSFORM: checkpoint[CHECKPOINT_KEY].get(TRANSFORM)}
     needed = {name: value for name, value in described.items() if name not in (*given, *FOR_TRAINING)}
     made: dict[str, Any] = {}
     for name, value in needed.items():
         try:
             is_object = isinstance(value, dict) and bool({CLASS_PATH, NOT_KEPT} & value.keys())
-            made[name] = make(value, Constructed, name) if is_object else value
+            made[name] = make(value, kind_of_argument(maker, name), name, classes) if is_object else value
         except ConfigurationError:
             if name != MEMORY:  # which only training needs: a resumed fit refuses another
                 raise
     return made
-
-
-def class_of(checkpoint: dict[str, Any], base: type[Method]) -> type[Method]:
-    """The class of the method that wrote a checkpoint."""
-    if not has_model(checkpoint):
-        raise ConfigurationError(
-            "this checkpoint of version 0.1 does not say how its method was made: use the method's class, as in "
-            "ER.load_from_checkpoint(path, backbone=..., distiller=..., transform=...)"
-        )
-    model = checks.mapping("model", checkpoint[CHECKPOINT_KEY][MODEL], (CLASS_PATH,))
-    name = str(model[CLASS_PATH]).rpartition(".")[2]
-    return find_class(model[CLASS_PATH], base, "method", f"use its class: {name}.load_from_checkpoint(path)")

@@ -25,7 +25,7 @@ from ddn_lightning.errors import (
 )
 from ddn_lightning.lightning_internals import batches_logged, has_trainer
 from ddn_lightning.methods.calibrated_learner import CalibratedLearner
-from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM, has_model
+from ddn_lightning.methods.loading import CHECKPOINT_KEY, TRANSFORM, model_of
 from ddn_lightning.methods.optimizer_checks import (
     check_creates,
     check_optimizer,
@@ -258,7 +258,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
     def _changes_since(self, checkpoint: dict[str, Any]) -> list[str]:
         """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
         assert self.configured is not None
-        changed = changed_arguments(checkpoint[CHECKPOINT_KEY][MODEL], self) if has_model(checkpoint) else []
+        changed = changed_arguments(model_of(checkpoint), self)
         expected = ["num_classes=", "transform="] if self.is_growing else []
         if plain(self.transform) == checkpoint[CHECKPOINT_KEY].get(TRANSFORM):
             expected.append("transform=")  # a loaded method was given that which a new one takes from the data

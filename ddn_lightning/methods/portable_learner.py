@@ -1,38 +1,29 @@
 """A learner that can be taken away: it predicts for images from anywhere, and is loaded without arguments by hand."""
 
+import copy
 import inspect
 import json
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
 
-from ddn_lightning.construction import full_signature
+from ddn_lightning.checkpoint.reading import read_checkpoint
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Learner
 from ddn_lightning.methods.exported_model import ExportedModel
-from ddn_lightning.methods.loading import (
-    TRANSFORM,
-    arguments_of,
-    class_of,
-    find_checkpoint,
-    has_model,
-    read_checkpoint,
-)
+from ddn_lightning.methods.loading import check_size, class_of, find_checkpoint, rebuilt, restore
 from ddn_lightning.methods.model_file import write_model
 from ddn_lightning.methods.prediction import Images, Predictions, raw_images
 from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples
-
-LONGEST_REASON = 200  # characters of torch's message
 
 
 class PortableLearner(Learner, ABC):
@@ -135,9 +126,10 @@ class PortableLearner(Learner, ABC):
         cls,
         checkpoint_path: str | Path,
         map_location: Any = None,
-        hparams_file: str | Path | None = None,
+        *,
         strict: bool | None = None,
         weights_only: bool | None = True,
+        classes: Sequence[type] = (),
         **kwargs: Any,
     ) -> Self:
         """A trained method, as Lightning has it, without any argument by hand.
@@ -145,46 +137,39 @@ class PortableLearner(Learner, ABC):
         Args:
             checkpoint_path: A checkpoint, or the folder of a run.
             map_location: Device.
-            hparams_file: For checkpoints of version 0.1 only.
             strict: Whether all weights must be there, and no others.
-            weights_only: Nothing in a checkpoint is executed, whatever this says, unless it is of version 0.1.
-            **kwargs: Arguments of the method that override the checkpoint's, such as a ``backbone`` of one's own.
+            weights_only: Nothing in a checkpoint is executed, whatever this says.
+            classes: Classes that the checkpoint may name, see :func:`load`.
+            **kwargs: Arguments of the method that override the checkpoint's, such as ``backbone``.
         """
-        checkpoint = read_checkpoint(checkpoint_path)
-        maker: Any = class_of(checkpoint, PortableLearner) if inspect.isabstract(cls) else cls
-        if not has_model(checkpoint):
-            path = find_checkpoint(checkpoint_path)
-            return super().load_from_checkpoint(path, map_location, hparams_file, strict, weights_only, **kwargs)
-        taken = full_signature(maker).parameters
-        if unknown := sorted(kwargs.keys() - taken.keys()):
-            raise ConfigurationError(f"{maker.__name__} has no argument {', '.join(unknown)}")
-        arguments = {**arguments_of(checkpoint, given=tuple(kwargs)), **kwargs}
-        transform = None if TRANSFORM in taken else arguments.pop(TRANSFORM)  # a user's class may not take it
-        method = maker(**arguments)
-        if transform is not None:
-            method.transform = transform
-        method.on_load_checkpoint(checkpoint)
-        try:
-            method.load_state_dict(checkpoint["state_dict"], strict=strict is not False)
-        except RuntimeError as error:
-            reason = shorten(str(error).partition("\n")[2], LONGEST_REASON)
-            parts = f"{type(method).__name__} with {type(method.backbone).__name__}"
-            raise ConfigurationError(f"the checkpoint's weights do not fit {parts}: {reason}") from error
-        method.loaded_from = find_checkpoint(checkpoint_path).absolute()
+        path, is_strict = find_checkpoint(checkpoint_path), strict is not False
+        checkpoint = read_checkpoint(path)
+        maker: Any = class_of(checkpoint, PortableLearner, classes) if inspect.isabstract(cls) else cls
+        trial = copy.deepcopy(kwargs)  # a distiller belongs to one method
+        check_size(lambda: rebuilt(maker, checkpoint, classes, trial), checkpoint, is_strict)
+        method = rebuilt(maker, checkpoint, classes, kwargs)
+        restore(method, checkpoint, is_strict)
+        method.loaded_from = path.absolute()
         return cast(Self, method if map_location is None else method.to(map_location))
 
 
-def load(path: str | Path, **kwargs: Any) -> PortableLearner:
+def load(path: str | Path, *, classes: Sequence[type] = (), **kwargs: Any) -> PortableLearner:
     """Load a trained method with its backbone, transform and class names, ready to predict.
 
+    Nothing in the file is executed and nothing is imported for it. A checkpoint names the classes of its method and
+    backbone: each must be a public class of this package, a class of a module that is already imported, or one of
+    ``classes``. Files and sites of pretrained weights are not opened. A file that is damaged, or whose weights have
+    other shapes than its arguments say, is refused before memory is allocated for a network.
+
     Args:
-        path: Run folder or checkpoint. No code in it is executed.
+        path: Run folder or checkpoint.
+        classes: Further classes that the checkpoint may name, such as ``[MyNet]``.
         **kwargs: Arguments of the method that override those in the checkpoint, such as ``backbone``.
 
     Example:
         >>> load("runs/mine").predict("photos/").names  # doctest: +SKIP
         ['cat', 'ship']
     """
-    method = PortableLearner.load_from_checkpoint(path, **kwargs)
+    method = PortableLearner.load_from_checkpoint(path, classes=classes, **kwargs)
     method.remember_modes()
     return method.eval()

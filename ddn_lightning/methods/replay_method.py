@@ -15,6 +15,7 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.checkpoint.checkpoint_io import read_safely
 from ddn_lightning.construction import named
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -112,9 +113,9 @@ class ReplayMethod(OptimizedLearner, ABC):
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
-            check_holds_images(backbone, type(self.memory).__name__)
+            check_holds_images(self.backbone, type(self.memory).__name__)
         if rand_augment is not None:
-            check_holds_images(backbone, "RandAugment", "changes")
+            check_holds_images(self.backbone, "RandAugment", "changes")
         self.buffer_size = self._size_of_memory(buffer_size)
         self.memory.reset(self.buffer_size, seed=0)
         self.distiller = distiller
@@ -266,6 +267,7 @@ class ReplayMethod(OptimizedLearner, ABC):
 
     def configure_callbacks(self) -> list[Callback]:
         """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""
+        read_safely(self.trainer)
         if self.trainer.state.fn == "fit":
             check_trainer(self.trainer)
             if self.lost_in_rounding:

@@ -27,11 +27,12 @@ from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import batches_fetched, drop_old_values, has_trainer, is_resuming
 from ddn_lightning.methods.divergence_guard import DivergenceGuard
 from ddn_lightning.methods.growing_learner import GrowingLearner, grow_as_in_other_processes
-from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM
+from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM, model_of
 from ddn_lightning.methods.start_checks import check_sequence
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import widened
+from ddn_lightning.networks.compiled import compiled_in_place
 from ddn_lightning.notes import note
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -56,6 +57,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
     ) -> None:
         super().__init__()
         check_positive(num_classes=num_classes)
+        backbone = self.constructor_arguments["backbone"] = compiled_in_place(backbone)
         feature_dim = getattr(backbone, "feature_dim", None)
         if not isinstance(feature_dim, int):
             raise ConfigurationError(
@@ -226,6 +228,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse checkpoints of another method or number of classes, and damaged ones."""
         record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__)
+        model_of(checkpoint)  # refuses those of version 0.1
         tasks, data = record["sequence"]["task_classes"], record["sequence"].get("data")
         is_fit = has_trainer(self) and self.trainer.state.fn == "fit"
         self.is_growing, self.new_outputs = is_fit and self.sequence.continues(record["sequence"]), 0

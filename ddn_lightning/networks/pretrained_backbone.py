@@ -1,20 +1,21 @@
 """Backbones from a library of models, with weights from its site or from a file."""
 
 import difflib
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.checkpoint.reading import open_regular, read_archive, reason_of
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.networks.backbone import Backbone
 
 MOST_NAMES = 3  # weights named in a message
 SUGGESTIONS = 5
+ARCHIVE = b"PK"  # the first bytes of a file of torch.save since torch 1.6
 
 
 class PretrainedBackbone(Backbone, ABC):
@@ -30,6 +31,8 @@ class PretrainedBackbone(Backbone, ABC):
         frozen: Whether to keep the weights and the BatchNorm statistics as they are.
         arguments: Further arguments of the model.
     """
+
+    sources: ClassVar[tuple[str, ...]] = ()  # further arguments of the library's model that read or fetch weights
 
     def __init__(
         self,
@@ -53,6 +56,14 @@ class PretrainedBackbone(Backbone, ABC):
         self.constructor_arguments.pop("pretrained", None)  # a checkpoint has the weights
         if frozen:
             self.requires_grad_(False).eval()
+
+    @classmethod
+    def without_weights(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments from a checkpoint, without those that read or fetch weights, also of the library's model."""
+        kept = super().without_weights(arguments)
+        if isinstance(further := kept.get("arguments"), dict):
+            kept["arguments"] = {name: value for name, value in further.items() if name not in cls.sources}
+        return kept
 
     @abstractmethod
     def build(self, name: str, pretrained: bool, arguments: Mapping[str, Any]) -> tuple[nn.Module, int, Sequence[str]]:
@@ -99,25 +110,37 @@ def load_weights(model: nn.Module, path: Path, classifier: Sequence[str]) -> Non
         raise ConfigurationError(
             f"pretrained must be a file with the weights of this model, but {path} {'; '.join(found)}"
         )
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:  # values that cannot be copied, such as sparse ones
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"pretrained must be a file with the weights of this model, but {path}: {reason}"
+        ) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file  # comes with timm
-
-            return dict(load_file(path))
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, ImportError, pickle.UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
+        with open_regular(path) as file:
+            state = _contents(path, file)
+        state = state.get("state_dict", state) if isinstance(state, dict) else state
+        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+            raise ValueError(f"it contains a {type(state).__name__}, not a state dict")
+    except Exception as error:  # of a dozen kinds for damaged files, see read_checkpoint
         raise ConfigurationError(
-            f"pretrained must be true, false or a file of weights, got {path}, which cannot be read: {reason}"
-        ) from error
-    state = state.get("state_dict", state) if isinstance(state, dict) else state
-    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise ConfigurationError(f"pretrained must be a file with a state dict, got {path}: {type(state).__name__}")
+            f"pretrained must be true, false or a file of weights, got {path}, which cannot be read: {reason_of(error)}"
+        ) from None
     return state
+
+
+def _contents(path: Path, file: BinaryIO) -> Any:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file  # comes with timm
+
+        return load_file(path)
+    if file.peek(len(ARCHIVE))[: len(ARCHIVE)] == ARCHIVE:  # type: ignore[attr-defined]  # a BufferedReader
+        return read_archive(file)
+    return torch.load(file, map_location="cpu", weights_only=True)  # the format of torch before 1.6
 
 
 def _unbuilt(given: str, is_fetched: bool, error: Exception) -> str:

@@ -27,6 +27,8 @@ class TimmBackbone(PretrainedBackbone):
         torch.Size([2, 512])
     """
 
+    sources = ("checkpoint_path",)
+
     def build(self, name: str, pretrained: bool, arguments: Mapping[str, Any]) -> tuple[nn.Module, int, Sequence[str]]:
         """The model without its classifier, the size of its features, and the classifier's names in a state dict."""
         try:

@@ -24,6 +24,8 @@ class TorchvisionBackbone(PretrainedBackbone):
         torch.Size([2, 512])
     """
 
+    sources = ("weights",)
+
     def build(self, name: str, pretrained: bool, arguments: Mapping[str, Any]) -> tuple[nn.Module, int, Sequence[str]]:
         """The model without its last linear layer, the size of its features, and the layer's name in a state dict."""
         from torchvision import models

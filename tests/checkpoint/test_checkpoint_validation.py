@@ -24,7 +24,7 @@ from ddn_lightning import (
     Observations,
     ReplayMethod,
 )
-from ddn_lightning.cli.resume import read_checkpoint
+from ddn_lightning.cli.resume import checkpoint_of
 from ddn_lightning.errors import ConfigurationError
 
 # values that no other part of a checkpoint depends on: only a digest could detect a change
@@ -52,7 +52,7 @@ def saved_in_the_last_task(fit: Callable[..., ReplayMethod], make: Make, folder:
 def what_happens(fit: Callable[..., ReplayMethod], make: Make, path: Path, expected: dict[str, Any]) -> str:
     """How a resume ends: refused, the same, silently otherwise, or in an exception that is not meant for users."""
     try:
-        read_checkpoint(path, type(make()).__name__)
+        checkpoint_of(path, type(make()).__name__)
         resumed = outcome(fit(make, sequence(), ckpt_path=path, callbacks=[Observations()]))
     except ConfigurationError as error:
         return "refused" if "\n" not in str(error) else f"refused in several lines: {error}"

@@ -156,8 +156,9 @@ def test_a_method_or_memory_of_a_script_is_no_obstacle(fit: Fit, tmp_path: Path)
 
     images, _ = NamedSequence().load(train=False)
     saved(fit, tmp_path, lambda: Mine(small_net(), num_classes=6))
-    with pytest.raises(ConfigurationError, match=r"or use its class: Mine.load_from_checkpoint\(path\)$"):
+    with pytest.raises(ConfigurationError, match=r"classes=\[Mine\], or use Mine.load_from_checkpoint\(path\)$"):
         ddn_lightning.load(tmp_path / "trained.ckpt")
+    assert type(ddn_lightning.load(tmp_path / "trained.ckpt", classes=[Mine])) is Mine
     assert Mine.load_from_checkpoint(tmp_path / "trained.ckpt").predict(images)
     distiller = {"buffer_size": 30, "distiller": LearnedLabels()}  # with parameters for each slot
     method = saved(fit, tmp_path, lambda: ER(small_net(), num_classes=6, memory=Ring(12), **distiller))
@@ -170,13 +171,18 @@ def test_an_untrained_method_cannot_predict() -> None:
         ER(small_net(), num_classes=6).predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
 
 
-def test_a_class_that_cannot_be_imported_is_named(fit: Fit, tmp_path: Path) -> None:
+def test_a_class_that_is_not_imported_is_named_or_given(fit: Fit, tmp_path: Path) -> None:
     class Local(SmallNet):
         pass
 
     saved(fit, tmp_path, lambda: ER(Local(width=4, feature_dim=8), num_classes=6))
-    with pytest.raises(ConfigurationError, match=r"backbone was made by .*<locals>.Local, which cannot be imported"):
+    with pytest.raises(ConfigurationError, match=r"backbone was made by .*<locals>.Local, which is not imported: .*"):
         ddn_lightning.load(tmp_path / "trained.ckpt")
+    for loaded in (
+        ddn_lightning.load(tmp_path / "trained.ckpt", classes=[Local]),
+        ER.load_from_checkpoint(tmp_path / "trained.ckpt", classes=[Local]),
+    ):
+        assert type(loaded.backbone) is Local
     assert ddn_lightning.load(tmp_path / "trained.ckpt", backbone=small_net()).predict(NamedSequence().load(True)[0])
 
 
@@ -196,7 +202,7 @@ def test_a_class_of_a_notebook_is_found_in_that_notebook_only(
     assert type(loaded.backbone) is Own
     assert torch.equal(loaded.predict(images).probabilities, method.predict(images).probabilities)
     monkeypatch.delattr(sys.modules["__main__"], "Own")
-    with pytest.raises(ConfigurationError, match=r"backbone was made by __main__.Own, which cannot be imported"):
+    with pytest.raises(ConfigurationError, match=r"backbone was made by __main__.Own, which is not imported"):
         ddn_lightning.load(tmp_path / "trained.ckpt")
 
 
@@ -214,43 +220,40 @@ def test_a_network_from_elsewhere_is_asked_for(fit: Fit, tmp_path: Path) -> None
     assert torch.equal(loaded.predict(images).probabilities, method.predict(images).probabilities)
 
 
-@pytest.mark.parametrize("path", ["os.system", "torch.nn.Linear", "ddn_lightning.Samples"])
+@pytest.mark.parametrize("path", ["os.system", "torch.nn.Linear", "ddn_lightning.Samples", "ddn_lightning.SplitDigits"])
 def test_nothing_but_what_belongs_there_is_made(trained: ReplayMethod, tmp_path: Path, path: str) -> None:
     checkpoint = torch.load(tmp_path / "trained.ckpt", weights_only=True)
     checkpoint["ddn_lightning"]["model"]["init_args"]["backbone"] = {"class_path": path, "init_args": {}}
     torch.save(checkpoint, tmp_path / "changed.ckpt")
-    with pytest.raises(ConfigurationError, match=f"backbone must be a Constructed, got {path}"):
+    with pytest.raises(ConfigurationError, match=f"backbone must be a Backbone, got {path}"):
         ddn_lightning.load(tmp_path / "changed.ckpt")
 
 
 def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "text.ckpt").write_text("hello")
-    with pytest.raises(ConfigurationError, match="must be a checkpoint of a method, and cannot be read"):
+    with pytest.raises(ConfigurationError, match="text.ckpt is damaged, or is no checkpoint: File is not a zip file$"):
         ddn_lightning.load(tmp_path / "text.ckpt")
     torch.save({"network": small_net()}, tmp_path / "objects.ckpt")
-    with pytest.raises(ConfigurationError, match="cannot be read: it is none, or holds other things than tensors and"):
+    with pytest.raises(
+        ConfigurationError, match="no checkpoint: it contains other things than tensors and plain values$"
+    ):
         ddn_lightning.load(tmp_path / "objects.ckpt")
     with pytest.raises(ConfigurationError, match=r"path must be a run folder with checkpoints/last.ckpt"):
         ddn_lightning.load(tmp_path)
 
 
-def test_a_checkpoint_of_version_0_1_says_what_to_do(trained: ReplayMethod, tmp_path: Path) -> None:
+def test_a_checkpoint_of_version_0_1_is_refused(trained: ReplayMethod, tmp_path: Path) -> None:
     checkpoint = torch.load(tmp_path / "trained.ckpt", weights_only=True)
     del checkpoint["ddn_lightning"]["model"]
     torch.save(checkpoint, tmp_path / "old.ckpt")
-    with pytest.raises(ConfigurationError, match=r"version 0.1 .* ER.load_from_checkpoint\(path, backbone=..."):
-        ddn_lightning.load(tmp_path / "old.ckpt")
-
-
-def test_a_checkpoint_of_version_0_1_loads_with_its_hparams_file(trained: ReplayMethod, tmp_path: Path) -> None:
-    checkpoint = torch.load(tmp_path / "trained.ckpt", weights_only=True)
-    del checkpoint["ddn_lightning"]["model"], checkpoint["hyper_parameters"]
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    (tmp_path / "hparams.yaml").write_text("num_classes: 6\nbuffer_size: 17\nlr: 0.5\n")
-    parts = {"backbone": small_net(), "distiller": DataDistillNet()}
-    loaded = ER.load_from_checkpoint(tmp_path / "old.ckpt", hparams_file=tmp_path / "hparams.yaml", **parts)
-    assert (loaded.buffer_size, loaded.lr) == (17, 0.5)
-    assert torch.equal(loaded.head.weight, trained.head.weight)
+    expected = "^the checkpoint does not say how its method was made, as those of version 0.1$"
+    for read in (
+        lambda: ddn_lightning.load(tmp_path / "old.ckpt"),
+        lambda: ER.load_from_checkpoint(tmp_path / "old.ckpt", backbone=small_net()),
+        lambda: quiet_trainer().fit(ER(small_net(), 6), NamedSequence(batch_size=6), ckpt_path=tmp_path / "old.ckpt"),
+    ):
+        with pytest.raises(ConfigurationError, match=expected):
+            read()
 
 
 def test_signatures_show_the_arguments_of_the_bases() -> None:

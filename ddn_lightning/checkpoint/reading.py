@@ -1,0 +1,109 @@
+"""Reads files of ``torch.save`` without executing anything in them, and in no more memory than their size."""
+
+import os
+import pickle
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from ddn_lightning.errors import ConfigurationError
+
+NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # which Windows does not have
+PICKLE = "data.pkl"  # the entry of an archive with everything except the tensors' values
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Read a checkpoint, on the CPU.
+
+    The file must be a regular one, and an archive whose entries are intact, not compressed, and no larger than the
+    file. It may contain tensors and plain values only.
+    """
+    try:
+        with open_regular(Path(path)) as file:
+            contents = read_archive(file)
+        if not isinstance(contents, dict):
+            raise ValueError(f"it contains a {type(contents).__name__}")
+    except Exception as error:  # zipfile, pickle and torch raise a dozen kinds on damaged files, IndexError among them
+        # not "from error": torch's message advises to execute the code in the file
+        raise ConfigurationError(f"{path} is damaged, or is no checkpoint: {reason_of(error)}") from None
+    return contents
+
+
+def read_archive(file: BinaryIO) -> Any:
+    """The contents of an open file of ``torch.save``. Raises errors of any kind if it is damaged."""
+    pickle_size = _check_archive(file)
+    file.seek(0)
+    contents = torch.load(file, map_location="cpu", weights_only=True)
+    _check_contents(contents, pickle_size, os.fstat(file.fileno()).st_size)
+    return contents
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file. A pipe would block for ever."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NOT_BLOCKING)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a regular file")
+        yield file
+
+
+def reason_of(error: Exception) -> str:
+    """One line about the error of a damaged file."""
+    reason = str(error).partition("\n")[0]
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in reason:
+        return "it contains other things than tensors and plain values"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return reason or type(error).__name__
+
+
+def _check_archive(file: BinaryIO) -> int:
+    """Raise unless every entry of an archive is intact and as large as it is in the file; return the pickle's size."""
+    size = os.fstat(file.fileno()).st_size
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("its entries are compressed, unlike those of torch.save")
+        if sum(entry.file_size for entry in entries) > size:
+            raise ValueError("its entries are larger than the file")
+        if (damaged := archive.testzip()) is not None:  # torch does not check the checksums
+            raise ValueError(f"its entry {damaged} has changed since it was written")
+    return sum(entry.file_size for entry in entries if entry.filename.endswith(PICKLE))
+
+
+def _check_contents(contents: Any, pickle_size: int, file_size: int) -> None:
+    """Raise if the contents, copied without their aliases, would be larger than the file.
+
+    A value takes at least a byte of the pickle, unless it is an alias of another one.
+    """
+    values, number = [contents], 0
+    storages: dict[int, int] = {}
+    while values:
+        value = values.pop()
+        number += 1
+        if number > pickle_size:
+            raise ValueError("its values contain each other")
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list | tuple | set):
+            values += value
+        elif isinstance(value, Tensor):
+            storages |= _storage_of(value)
+    if sum(storages.values()) > file_size:
+        raise ValueError("its tensors are larger than the file")
+
+
+def _storage_of(tensor: Tensor) -> dict[int, int]:
+    """The size of a tensor's storage, by its identity. Raise if the tensor claims more elements than it holds."""
+    if tensor.layout != torch.strided or tensor.is_meta:
+        raise ValueError("it contains a tensor without values or with few of them")
+    storage = tensor.untyped_storage()
+    if tensor.numel() * tensor.element_size() > storage.nbytes():
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} has only {storage.nbytes()} bytes")
+    return {storage.data_ptr(): storage.nbytes()}
