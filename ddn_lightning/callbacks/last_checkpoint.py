@@ -145,7 +145,8 @@ class LastCheckpoint(Checkpoint):
                 with atomic_write(self.path) as partial:
                     partial.write_bytes(content.getbuffer())
             except OSError as error:
-                before = "the previous one is intact" if self.path.exists() else "there is none yet"
+                has_one = not self._is_new_run and self.path.exists()
+                before = "the previous one is intact" if has_one else "there is none yet"
                 failure = f"a checkpoint could not be written to {self.path}, {before}: {error}"
         if failure := trainer.strategy.broadcast(failure):
             raise SavingError(failure)

@@ -26,8 +26,6 @@ from ddn_lightning.learner import Learner
 from ddn_lightning.notes import note
 from ddn_lightning.runs.anytime import ANYTIME_FILE, write_anytime
 from ddn_lightning.runs.config import changes, load_yaml
-from ddn_lightning.runs.files import write_text
-from ddn_lightning.runs.recorded_run import CONFIG_FILE
 from ddn_lightning.runs.results import (
     COMPLETE,
     DIVERGED,
@@ -38,6 +36,7 @@ from ddn_lightning.runs.results import (
     read_stop,
     write_results,
 )
+from ddn_lightning.runs.run_folder import RunFolder
 
 PACKAGES = ("ddn-lightning", "lightning", "torch", "torchvision", "torchmetrics")
 
@@ -48,12 +47,12 @@ class RunRecord(TaskCallback):
     With a :class:`ContinualEvaluation` it also writes ``anytime.csv``.
 
     Args:
-        folder: The run folder.
+        folder: The run folder, which it tells that training begins.
         config: The complete configuration of the run, as YAML.
     """
 
-    def __init__(self, folder: Path, config: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: RunFolder, config: str) -> None:
+        self.run_folder = folder
         self.config = config
         self.has_begun = False
         self._changes: list[str] = []
@@ -64,6 +63,11 @@ class RunRecord(TaskCallback):
         self._output: list[Table | str] = []
         self._started: float | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The path of the run folder."""
+        return self.run_folder.path
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the options of a resumed run that differ from the checkpoint, now that it is accepted; write them."""
         is_growing = isinstance(pl_module, Learner) and pl_module.is_growing  # then the data differs, of course
@@ -73,13 +77,10 @@ class RunRecord(TaskCallback):
         self._started, self._processor_started = time.monotonic(), time.process_time()
         self._processes = trainer.world_size
         if trainer.is_global_zero:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if read_divergence(self.folder) or read_stop(
-                self.folder
-            ):  # the results of an earlier start are out of date
+            self.run_folder.begin(self.config)
+            if read_divergence(self.folder) or read_stop(self.folder):  # of an earlier start: out of date
                 (self.folder / RESULTS_FILE).unlink()
             (self.folder / ANYTIME_FILE).unlink(missing_ok=True)
-            write_text(self.folder / CONFIG_FILE, self.config)
 
     def on_train_batch_start(self, *_: object) -> None:
         """Remember that training has begun."""

@@ -33,8 +33,9 @@ from ddn_lightning.cli.user_mistake import user_mistake
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
 from ddn_lightning.lightning_internals import kill_processes_of
 from ddn_lightning.methods.loading import find_checkpoint
-from ddn_lightning.runs.files import check_writable, is_pipe
-from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder
+from ddn_lightning.notes import note
+from ddn_lightning.runs.files import is_pipe
+from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder, is_finished
 
 ALL_DEVICES = -1
 CHOSEN_ON_SEEDS = "Seeds by which these settings were chosen: 'ddn compare' warns where they are reported."
@@ -56,6 +57,7 @@ class DDNCommand(LightningCLI):
     purge_step: int | None = None  # the step from which TensorBoard's curves are replaced
     is_growing = False  # whether to go on from the checkpoint of the run to grow
     is_auto = False  # whether to start a new run if there is no checkpoint
+    is_finished = False  # whether nothing is left to train
 
     def __init__(self, *args: Any, commands: Iterable[str], **kwargs: Any) -> None:
         self.commands = commands
@@ -138,6 +140,7 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"name must be another one than that of the run to grow, got {name}")
         if found is not None:
             self.resumed_folder = found.parent.parent
+            self.is_finished = self.config.subcommand == "fit" and is_finished(self.resumed_folder)
             return str(found)
         if not self.is_auto:
             raise ConfigurationError(
@@ -148,15 +151,23 @@ class DDNCommand(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add the run folder, the loggers and the callbacks."""
+        with self._released_on_failure(), self._as_configuration_error():
+            return super().instantiate_trainer(**kwargs, **self._run_arguments())
+
+    def _run_arguments(self) -> dict[str, Any]:
+        """Claim the run folder, and choose the callbacks; the arguments of the Trainer that follow from it."""
+        kwargs: dict[str, Any] = {}
         config = self.config_init[self.subcommand]
         self._check_num_classes()
         check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
         callbacks = self._forgetting(config) + self._anytime(config)
         if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
             callbacks.append(TaskProgressBar())
-        if self.subcommand == "fit" and not config.trainer.fast_dev_run:
+        if self.subcommand == "fit" and not config.trainer.fast_dev_run and not self.is_finished:
             self.folder = self._claim_folder(config)
-            self.record = RunRecord(self.folder.path, self._config_as_yaml())
+            if self.is_growing and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+                copy_curves(config.grow, self.folder.path)
+            self.record = RunRecord(self.folder, self._config_as_yaml())
             callbacks += [self.record, Observations(), RunFigures(self.folder.path)]
             if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
                 callbacks.append(LastCheckpoint(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
@@ -165,8 +176,7 @@ class DDNCommand(LightningCLI):
             folder = None if config.trainer.barebones else self.folder
             kwargs["logger"] = False if folder is None else run_loggers(folder, self.purge_step)
         self.trainer_defaults = {**self.trainer_defaults, "callbacks": callbacks}
-        with self._remove_folder_on_early_failure(), self._as_configuration_error():
-            return super().instantiate_trainer(**kwargs)
+        return kwargs
 
     def _forgetting(self, config: Any) -> list[Callback]:
         """The configured :class:`Forgetting`, unless ``trainer.callbacks`` has one."""
@@ -191,11 +201,14 @@ class DDNCommand(LightningCLI):
 
     def fit(self, **kwargs: Any) -> None:
         """Train the whole sequence."""
+        if self.is_finished:
+            note(f"this run was finished already, nothing was left to train: its results are in {self.resumed_folder}/")
+            return
         kill = kill_processes_of(self.trainer)
         path = Path() if self.folder is None else self.folder.path
         signals = nullcontext() if kill is None else passing_on(kill, path / CHECKPOINTS / LAST)
         try:
-            with self._remove_folder_on_early_failure(), self._as_configuration_error(), signals:
+            with self._released_on_failure(), self._as_configuration_error(), signals:
                 self.trainer.fit(**kwargs)
         except Interrupted as stop:
             stop.run = os.path.relpath(path, self.config[self.subcommand].runs)
@@ -213,7 +226,7 @@ class DDNCommand(LightningCLI):
                 raise KeyboardInterrupt from error
             raise
         if self.folder is not None:
-            self.folder.unlock()
+            self.folder.release()
 
     def validate(self, **kwargs: Any) -> None:
         """Evaluate on the tasks seen."""
@@ -241,14 +254,13 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"model.num_classes must be left out, or at least {data}'s {found}, got {given}")
 
     @contextmanager
-    def _remove_folder_on_early_failure(self) -> Iterator[None]:
-        """Remove a new run folder if the run fails before training begins."""
+    def _released_on_failure(self) -> Iterator[None]:
+        """Release the run folder; if the run fails before training begins, it is left as it was."""
         try:
             yield
         except BaseException:
             if self.folder is not None:
-                self.folder.remove_if_unused()
-                self.folder.unlock()
+                self.folder.release()
             raise
 
     @contextmanager
@@ -278,17 +290,10 @@ class DDNCommand(LightningCLI):
         if rank_zero_only.rank != 0:  # type: ignore[attr-defined]
             return RunFolder(Path(os.environ.get(RUN_FOLDER_VARIABLE, config.runs)))
         if self.resumed_folder is not None:
-            folder = RunFolder(self.resumed_folder).locked()
+            folder = RunFolder(self.resumed_folder).claim()
         else:
             name = run_name(type(self.model).__name__, self.datamodule.name, torch.initial_seed(), config.grow)
             checkpoint = None if config.ckpt_path is None or self.is_growing else Path(config.ckpt_path)
             folder = RunFolder.make(Path(config.runs), config.name, name, checkpoint, self.is_auto)
-        try:
-            check_writable(folder.path)
-            if self.is_growing:
-                copy_curves(config.grow, folder.path)
-        except ConfigurationError:
-            folder.unlock()
-            raise
         os.environ[RUN_FOLDER_VARIABLE] = str(folder.path)
         return folder

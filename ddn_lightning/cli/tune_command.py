@@ -27,12 +27,13 @@ from ddn_lightning.cli.reproduce_command import (
 from ddn_lightning.errors import ConfigurationError, check_positive, check_share
 from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.tables import markdown_table
-from ddn_lightning.report.tuning import SearchRecord, read_search, write_search
+from ddn_lightning.report.tuning import STUDY_FILE, ArmRecord, SearchRecord, read_search, write_search
 from ddn_lightning.reproduce.executor import Executor, can_resume
 from ddn_lightning.reproduce.plan import BOUNDS
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
 from ddn_lightning.runs.config import load_yaml
 from ddn_lightning.runs.files import try_lock, write_text
+from ddn_lightning.runs.written_files import WrittenFiles
 from ddn_lightning.tune.ranges import ranges_of
 from ddn_lightning.tune.search import FIRST_SEED, Arm, Protocol, Search, given_options
 
@@ -57,6 +58,7 @@ def tune(arguments: Sequence[str]) -> int:
     if settings.dry_run:
         return _print_first_trials(search, arms)
     with _locked(search.folder):
+        WrittenFiles(search.folder).check(_results_of(arms))
         _check_earlier(search.folder, arms)
         code = _execute(search, arms, command, executor_of(settings))
     if code > SOME_FAILED:
@@ -187,6 +189,11 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def _results_of(arms: Sequence[Arm | ArmRecord]) -> list[str]:
+    """The files that the command replaces, unless the user has changed them."""
+    return [STUDY_FILE, FILE_NAME, *(f"{arm.name}.yaml" for arm in arms)]
+
+
 def _check_earlier(folder: Path, arms: Sequence[Arm]) -> None:
     """Raise if an earlier search of this name has studies that this one leaves out: its results would be replaced."""
     earlier = read_search(folder)
@@ -231,12 +238,15 @@ def _write(search: Search, record: SearchRecord) -> None:
     from ddn_lightning.tune.overlay import overlay, preset_rows
     from ddn_lightning.tune.progress import best_of
 
+    written = WrittenFiles(search.folder)
+    written.begin(_results_of(record.arms))
     write_search(search.folder, record)
     fixed = {arm.cell: search.overrides(arm.cell) for arm in record.arms}
     for arm in record.arms:
         if arm.best is not None:
             write_text(search.folder / f"{arm.name}.yaml", overlay(record, arm, fixed[arm.cell], list(CHOICES)))
     write_text(search.folder / FILE_NAME, preset_rows(record, fixed))
+    written.finish(_results_of(record.arms))
     rows = [[arm.title, f"{len(arm.trials)}", f"{arm.count('pruned')}", best_of(arm)] for arm in record.arms]
     print(markdown_table(["study", "trials", "pruned", "best ACC on validation images"], rows), end="")
     print(f"\nProtocol: {record.protocol}.")

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from ddn_lightning.errors import check_positive
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs.files import is_locked, lock_open
 from ddn_lightning.runs.results import read_divergence, read_result, read_stop
-from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 PROGRAM = (sys.executable, "-m", "ddn_lightning")
 QUIET = ("--trainer.enable_progress_bar", "false")  # it would fill the log
@@ -66,7 +64,7 @@ class ProcessExecutor:
 
     A run locks its log while any of its processes lives, even if this one is killed. Plans that share runs can
     therefore be executed at the same time: one executes the run, the others wait for its result, as they do for a run
-    that was started by hand.
+    that was started by hand. Nothing is removed: where ``ddn fit`` can neither resume nor start over, the run failed.
 
     Args:
         jobs: Number of parallel runs.
@@ -123,10 +121,7 @@ class ProcessExecutor:
                     return
 
     def _start(self, run: Run, slot: int, log: BinaryIO) -> _Job:
-        is_resumed = can_resume(run.folder)
-        if not is_resumed and run.folder.is_dir():
-            shutil.rmtree(run.folder)  # of a run that was killed before its first checkpoint
-        arguments = run.command(is_resumed)
+        arguments = run.command(can_resume(run.folder))
         log.write(f"{PROMPT}{shlex.join(arguments)}\n".encode())
         log.flush()
         process = subprocess.Popen(  # noqa: S603  # our own program
@@ -167,9 +162,9 @@ def has_ended_well(folder: Path) -> bool:
 
 
 def can_resume(folder: Path) -> bool:
-    """Whether a run was stopped and has a checkpoint to resume from."""
+    """Whether a run was begun and has not ended: it resumes, or starts over if nothing but a run's files is there."""
     is_ended = has_ended_well(folder) or read_divergence(folder) is not None
-    return not is_ended and (folder / CHECKPOINTS / LAST).is_file()
+    return not is_ended and folder.is_dir()
 
 
 def _outcome(job: _Job) -> Event:

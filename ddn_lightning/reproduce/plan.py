@@ -98,7 +98,7 @@ class Run:
     def command(self, resume: bool = False) -> list[str]:
         """All arguments of ``ddn``."""
         place = ["--runs", str(self.folder.parent), "--name", self.folder.name]
-        return ["fit", *self.arguments, *place, *(["--ckpt_path", "last"] if resume else [])]
+        return ["fit", *self.arguments, *place, *(["--ckpt_path", "auto"] if resume else [])]
 
 
 def select(targets: Sequence[Target], wanted: Mapping[str, Sequence[str | int]]) -> list[Target]:

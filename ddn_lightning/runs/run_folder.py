@@ -1,23 +1,45 @@
-"""The run folder: created at the start, locked while in use, removed if training never begins."""
+"""The run folder: locked while in use, and changed only where a run wrote itself."""
 
 import os
-import shutil
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.runs.files import partial_path, try_lock
+from ddn_lightning.runs.anytime import ANYTIME_FILE
+from ddn_lightning.runs.files import check_writable, partial_path, try_lock, write_text
+from ddn_lightning.runs.observed import OBSERVATIONS_FILE
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, CURVES_FILE
-from ddn_lightning.runs.results import MATRIX_FILE, RESULTS_FILE, read_divergence
+from ddn_lightning.runs.results import MATRIX_FILE, RESULTS_FILE, read_divergence, read_result, read_stop
+from ddn_lightning.runs.written_files import FILES_FILE, WrittenFiles, belongs_to_user
 
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
-BEFORE_FIRST_CHECKPOINT = {CONFIG_FILE, "hparams.yaml", CURVES_FILE}
-OF_DIVERGED = {RESULTS_FILE, MATRIX_FILE}
+FIGURES_FOLDER = "figures"
+FIGURES = (
+    *("task_accuracy", "accuracy_matrix", "anytime", "confusion", "probability", "stream", "memory", "samples"),
+    *("soft_labels", "label_entropy"),
+)
+HPARAMS_FILE = "hparams.yaml"
+BY_LOGGERS = (HPARAMS_FILE, CURVES_FILE)  # before training begins
 TENSORBOARD = "events.out.tfevents."  # prefix of its files
+LAST_CHECKPOINT = f"{CHECKPOINTS}/{LAST}"
+OF_DIVERGED = (RESULTS_FILE, MATRIX_FILE)
+BEFORE_FIRST_CHECKPOINT = (CONFIG_FILE, *BY_LOGGERS)
+ALL_FILES = (
+    *BEFORE_FIRST_CHECKPOINT,
+    *OF_DIVERGED,
+    *(ANYTIME_FILE, OBSERVATIONS_FILE, LAST_CHECKPOINT),
+    *(f"{FIGURES_FOLDER}/{name}{suffix}" for name, suffix in product(FIGURES, (".png", ".svg"))),
+)
 
 
 class RunFolder:
     """A folder that one process at a time may write to.
+
+    Nothing is removed or replaced that a run did not write, and nothing at all before training begins: :meth:`claim`
+    refuses a folder with a file in the way, :meth:`begin` empties it, and :meth:`release` undoes the claim of a run
+    that never began.
 
     Args:
         path: The folder.
@@ -27,13 +49,18 @@ class RunFolder:
     def __init__(self, path: Path, is_new: bool = False) -> None:
         self.path = path
         self.is_new = is_new
+        self.written = WrittenFiles(path)
         self._lock: int | None = None
+        self._before: dict[str, bytes | None] | None = None  # what a claim may change; None without a claim
+        self._claimed: tuple[int, int] | None = None  # the record as the claim left it
+        self._entries: set[Path] = set()  # when it was claimed
+        self._leftovers: list[Path] = []
 
     @classmethod
     def make(
         cls, runs: Path, name: str | None, default_name: str, checkpoint: Path | None, is_auto: bool
     ) -> "RunFolder":
-        """Create and lock the folder, so that two runs that start together cannot use the same one.
+        """Create and claim the folder, so that two runs that start together cannot use the same one.
 
         Args:
             runs: Parent folder of all runs.
@@ -52,16 +79,35 @@ class RunFolder:
             if name is None:
                 number += 1
                 path = runs / f"{default_name}-{number}"
-            elif checkpoint is not None and path.resolve() in checkpoint.resolve().parents:
+            elif checkpoint is not None and path.resolve() in checkpoint.resolve().parents and not is_finished(path):
                 break
-            elif is_auto and _is_abandoned(path):
-                return cls(path, is_new=True).locked().emptied()
+            elif is_auto:
+                return cls(path).claim(starts_over=True)
             else:
-                raise ConfigurationError(
-                    f"name must be new, but {path} exists already: choose another one, delete the folder, or resume "
-                    "from its last checkpoint with --ckpt_path last"
-                )
-        return cls(path, is_new).locked()
+                raise ConfigurationError(_is_taken(path))
+        return cls(path, is_new).claim()
+
+    def claim(self, starts_over: bool = False) -> "RunFolder":
+        """Lock the folder, and refuse files in the way.
+
+        Args:
+            starts_over: Whether to empty the folder when training begins, which must be of a run that was killed or
+                diverged before its first checkpoint.
+        """
+        self.locked()
+        try:
+            check_writable(self.path)
+            if starts_over:
+                self._leftovers = _files_of_abandoned(self.path)
+            self.written.check(ALL_FILES)
+            self._before = {name: _content(self.path / name) for name in (FILES_FILE, HPARAMS_FILE)}
+            self._entries = set(self.path.iterdir())
+            self.written.begin(BY_LOGGERS)
+        except BaseException:
+            self.release()
+            raise
+        self._claimed = _stamp(self.written.path)
+        return self
 
     def locked(self) -> "RunFolder":
         """Lock the folder; raise if another process holds the lock."""
@@ -70,11 +116,28 @@ class RunFolder:
             raise ConfigurationError(f"{self.path} is in use: another process is training this run")
         return self
 
-    def emptied(self) -> "RunFolder":
-        """Remove the contents, but not the folder: it may be a link, and is locked."""
-        for entry in self.path.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-        return self
+    def begin(self, config: str) -> None:
+        """Remove what an abandoned run left, and write the configuration: training begins."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.written.begin(ALL_FILES)
+        for path in self._leftovers:
+            path.unlink(missing_ok=True)
+        if _content(self.path / CONFIG_FILE) != config.encode():
+            write_text(self.path / CONFIG_FILE, config)
+        self.written.finish([CONFIG_FILE])
+
+    def release(self) -> None:
+        """Record the files as they are, or undo a claim if training has not begun in any process; unlock."""
+        if self._before is not None and self.path.is_dir():
+            if self._claimed in (None, _stamp(self.written.path)):
+                self._undo(self._before)
+            else:
+                events = [path.name for path in self.path.glob(f"{TENSORBOARD}*")]
+                with suppress(OSError):  # a disk may be full: the record without checksums stays
+                    self.written.begin(events)
+                    self.written.finish()
+        self._before = None
+        self.unlock()
 
     def unlock(self) -> None:
         """Release the lock."""
@@ -82,10 +145,23 @@ class RunFolder:
             os.close(self._lock)
             self._lock = None
 
-    def remove_if_unused(self) -> None:
-        """Remove a new folder if training has not begun in any process."""
-        if self.is_new and not (self.path / CONFIG_FILE).exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+    def _undo(self, before: dict[str, bytes | None]) -> None:
+        """Remove what was made since the claim, and the folder if it is new and nothing else is in it."""
+        for path in set(self.path.iterdir()) - self._entries:
+            if path.name in (FILES_FILE, *BY_LOGGERS) or path.name.startswith(TENSORBOARD):
+                path.unlink()
+        for name, content in before.items():
+            if content is not None and content != _content(self.path / name):
+                write_text(self.path / name, content.decode())
+        if self.is_new:
+            with suppress(OSError):
+                self.path.rmdir()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run has learned all its tasks and written all its files, and still has them; it is left as it is."""
+    written = WrittenFiles(folder)
+    return read_result(folder) is not None and all(map(written.is_complete, (RESULTS_FILE, LAST_CHECKPOINT)))
 
 
 def _make(path: Path) -> bool:
@@ -100,10 +176,44 @@ def _make(path: Path) -> bool:
     return True
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Whether a folder contains only files of a run that was killed or diverged before its first checkpoint."""
-    names = [entry.relative_to(path).as_posix() for entry in path.rglob("*")]
-    written = {CHECKPOINTS, partial_path(Path(CHECKPOINTS, LAST)).as_posix()}
-    files = BEFORE_FIRST_CHECKPOINT | (OF_DIVERGED if read_divergence(path) is not None else set())
-    written |= files | {partial_path(Path(name)).as_posix() for name in files}
-    return all(name in written or name.startswith(TENSORBOARD) for name in names)
+def _files_of_abandoned(path: Path) -> list[Path]:
+    """The files to remove of a run that was killed or diverged before its first checkpoint.
+
+    Raises:
+        ConfigurationError: If anything else is in the folder.
+    """
+    if read_result(path) is not None or read_stop(path) is not None:
+        raise ConfigurationError(_is_taken(path))
+    names = {*BEFORE_FIRST_CHECKPOINT, *(OF_DIVERGED if read_divergence(path) is not None else ())}
+    partial = {partial_path(path / name) for name in (*names, FILES_FILE, LAST_CHECKPOINT)}
+    written = WrittenFiles(path)
+    found = []
+    for entry in path.rglob("*"):
+        name = entry.relative_to(path).as_posix()
+        if name == FILES_FILE or (name == CHECKPOINTS and entry.is_dir()):
+            continue
+        is_own = name in names and written.is_own(name)
+        if not is_own and entry not in partial and not name.startswith(TENSORBOARD):
+            raise ConfigurationError(f"there is no checkpoint to resume from, and {belongs_to_user(entry)}")
+        if name not in (CONFIG_FILE, HPARAMS_FILE):  # which are replaced
+            found.append(entry)
+    return found
+
+
+def _is_taken(path: Path) -> str:
+    return (
+        f"name must be new, but {path} exists already: choose another one, delete the folder, or resume "
+        "from its last checkpoint with --ckpt_path last"
+    )
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

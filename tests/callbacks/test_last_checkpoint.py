@@ -1,5 +1,6 @@
 """Checkpoints are written when due, atomically, and when a run is asked to stop."""
 
+import errno
 import os
 import resource
 import signal
@@ -232,6 +233,20 @@ def test_a_full_disk_leaves_the_previous_checkpoint_intact(
     assert "File too large" in said
     assert os.listdir("checkpoints") == (["last.ckpt"] if step else [])
     assert not step or saved_step() == step
+
+
+def test_a_full_disk_before_a_runs_first_checkpoint_promises_none(
+    fit: Callable[..., ReplayMethod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(fit, max_steps=5)  # another run's
+
+    def is_full(self: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(Path, "rename", is_full)
+    with pytest.raises(SavingError, match="could not be written to checkpoints/last.ckpt, there is none yet: "):
+        trained(fit, max_steps=3)
+    assert saved_step() == 5
 
 
 def test_the_name_of_version_0_1_works_and_notes_its_replacement(

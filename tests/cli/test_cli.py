@@ -143,14 +143,14 @@ def test_runs_must_be_a_folder(dangling: bool, capsys: pytest.CaptureFixture[str
 
 
 def test_a_resumed_run_adds_to_the_time_spent() -> None:
-    record = RunRecord(Path("folder"), "")
+    record = RunRecord(RunFolder(Path("folder")), "")
     record.load_state_dict({"seconds": 1000.0, "processor_seconds": 2000.0, "config": ""})
     assert 1000 <= record.state_dict()["seconds"] < 1100
     assert 2000 <= record.state_dict()["processor_seconds"] < 2100
 
 
 def test_processor_time_counts_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = RunRecord(Path("folder"), "")
+    record = RunRecord(RunFolder(Path("folder")), "")
     clock = iter([10.0, 13.0])
     monkeypatch.setattr("ddn_lightning.callbacks.run_record.time.process_time", lambda: next(clock))
     record.on_train_start(SimpleNamespace(world_size=2, is_global_zero=False), None)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_processor_time_counts_every_process(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_processor_time_is_unknown_if_the_checkpoint_does_not_record_it() -> None:
-    record = RunRecord(Path("folder"), "")
+    record = RunRecord(RunFolder(Path("folder")), "")
     record.load_state_dict({"seconds": 1000.0, "config": ""})
     assert record.state_dict()["processor_seconds"] is None
 
@@ -189,6 +189,7 @@ def test_other_loggers_or_none_can_be_chosen() -> None:
         "checkpoints",
         "config.yaml",
         "figures",
+        "files.json",
         "observations.npz",
         "results.json",
     ]
@@ -344,7 +345,7 @@ def test_damaged_and_dangerous_checkpoints_are_refused(capsys: pytest.CaptureFix
 
 
 def test_a_checkpoint_of_another_network_is_refused_and_the_run_untouched(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fit("--name", "mine") == 0
+    assert fit("--name", "mine", *STOPPED) == 0
     before = {path: path.read_bytes() for path in Path("runs/mine").rglob("*") if path.is_file()}
     capsys.readouterr()
     assert fit("--name", "mine", "--ckpt_path", "last", "--model.backbone.width", "3") == 2
@@ -371,27 +372,33 @@ def test_last_needs_a_checkpoint_and_auto_does_not(capsys: pytest.CaptureFixture
     assert [path.name for path in Path("runs").iterdir()] == ["mine"]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_auto_replaces_only_runs_killed_before_their_first_checkpoint() -> None:
     auto = ["--name", "mine", "--ckpt_path", "auto"]
     folder = Path("runs/mine")
-    (folder / "checkpoints").mkdir(parents=True)
-    (folder / "config.yaml").write_text("old")
-    (folder / "metrics.csv").write_text("epoch,step,other\n0,1,2\n")
+    if (child := os.fork()) == 0:
+        RunRecord.on_train_batch_start = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        os._exit(fit(*auto, "--model.lr", "0.001"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    (folder / "metrics.csv").write_text("epoch,step,other\n0,1,2\n")  # a killed run may have logged anything
     halves = ["checkpoints/.last.ckpt.partial", ".config.yaml.partial", ".metrics.csv.partial"]
     for half in halves:
         (folder / half).write_text("half")
-    assert fit(*auto) == 0
-    assert "other" not in (folder / "metrics.csv").read_text()
-    assert not any((folder / half).exists() for half in halves)
-    results = ("results.json", "observations.npz")
-    for finished in ("accuracy_matrix.csv", "checkpoints/last.ckpt", *results):  # only what is kept below is in the way
-        (folder / finished).unlink()
-    for kept in (*results, "notes.txt", "metrics.csv.bak", "checkpoints/step3.ckpt"):
+    for kept in ("notes.txt", "metrics.csv.bak", "checkpoints/step3.ckpt", "results.json", "observations.npz"):
         (folder / kept).write_text("mine")
+        before = contents(folder)
         assert fit(*auto) == 2
-        assert (folder / kept).read_text() == "mine"
+        assert contents(folder) == before
         (folder / kept).unlink()
     assert fit(*auto) == 0
+    assert "other" not in (folder / "metrics.csv").read_text()
+    assert "lr: 0.001" not in (folder / "config.yaml").read_text()
+    assert not any((folder / half).exists() for half in halves)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.filterwarnings("ignore:(?s)Using ModelCheckpoint with manual optimization")

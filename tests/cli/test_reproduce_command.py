@@ -250,7 +250,7 @@ def test_a_plan_killed_half_way_resumes_with_the_same_numbers(
     assert reproduce(*options) == 0
     assert "found offline-digits-100-er-seed1" in capsys.readouterr().err
     assert (first / "results.json").stat().st_mtime_ns == written
-    assert "--ckpt_path last" in second.with_name(f"{second.name}.log").read_text()
+    assert "--ckpt_path auto" in second.with_name(f"{second.name}.log").read_text()
     for line, folder in zip(lines, (first, second), strict=True):  # as if never stopped
         assert main([*shlex.split(line)[1:], "--runs", "elsewhere"]) == 0
         assert matrix(Path("elsewhere") / folder.name / "results.json") == matrix(folder / "results.json")

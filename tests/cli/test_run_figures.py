@@ -18,6 +18,7 @@ from ddn_lightning import ER, Observations
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.runs.recorded_run import read_run
+from ddn_lightning.runs.run_folder import RunFolder
 
 FOLDER = Path("run")
 MakeTrainer = Callable[..., Trainer]
@@ -62,7 +63,7 @@ class Weights(Silent, WandbLogger):
 def run(make_trainer: MakeTrainer, figures: RunFigures, **arguments: Any) -> Observations:
     """Train on three tasks of four steps."""
     observations = Observations()
-    trainer = make_trainer(callbacks=[RunRecord(FOLDER, ""), observations, figures], **arguments)
+    trainer = make_trainer(callbacks=[RunRecord(RunFolder(FOLDER), ""), observations, figures], **arguments)
     trainer.fit(build(ER), TinySequence(batch_size=6))
     return observations
 

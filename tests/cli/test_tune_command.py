@@ -5,6 +5,7 @@ import functools
 import json
 import multiprocessing
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -192,6 +193,41 @@ def test_killed_twice_the_search_ends_as_an_undisturbed_one() -> None:
     assert tune(*options) == 0
     assert found().arms == found(Path("runs/undisturbed")).arms
     assert found().arms[0].best is not None
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_killed_at_five_random_moments_the_search_ends_as_an_undisturbed_one() -> None:
+    options = ("--methods", "er", "--plugins", "hard", "--trials", "12", "--at_once", "2", "--jobs", "2")
+    assert tune(*options, "--name", "undisturbed") == 0
+    fork = multiprocessing.get_context("fork")
+    moments, kills = random.SystemRandom(), []
+    while len(kills) < 5:
+        process = fork.Process(target=tune, args=options)
+        process.start()
+        kills.append(moments.uniform(0, 1.5))
+        process.join(kills[-1])
+        process.kill()
+        process.join()
+    assert tune(*options) == 0
+    assert found().arms == found(Path("runs/undisturbed")).arms, kills
+    names = ("er-hard.yaml", "tuned.csv")
+    texts = [[(folder / name).read_text() for name in names] for folder in (FOLDER, Path("runs/undisturbed"))]
+    assert texts[0] == [text.replace("undisturbed", "tune").replace(" --name tune", "") for text in texts[1]], kills
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_result_that_the_user_has_changed_is_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--methods", "er", "--trials")
+    assert tune(*options, "1") == tune(*options, "2") == 0
+    for name in ("er.yaml", "tuned.csv", "study.json"):
+        path = FOLDER / name
+        text = path.read_text()
+        path.write_text(f"{text}\n")
+        assert tune(*options, "3") == 2
+        assert f"{path} was not written by a run here, or was changed since" in capsys.readouterr().err
+        assert path.read_text() == f"{text}\n"
+        path.write_text(text)
+    assert tune(*options, "3") == 0
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -93,7 +93,7 @@ def test_a_lost_machine_costs_time_but_changes_no_number(cluster: Any) -> None:
     printed, errors = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0, errors
     assert Path(f"lost/{lost}.log").read_text().count("$ ddn fit") == 2
-    assert "--ckpt_path last" in Path(f"lost/{lost}.log").read_text()
+    assert "--ckpt_path auto" in Path(f"lost/{lost}.log").read_text()
     assert printed.splitlines()[2:] == expected.splitlines()[2:]
     assert len(results(Path("alone"))) == 2
     assert difference(results(Path("alone")), results(Path("lost"))) is None

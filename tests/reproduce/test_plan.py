@@ -363,7 +363,7 @@ def test_the_command_of_a_stopped_run_resumes_it(capsys: pytest.CaptureFixture[s
     checkpoints = Path("runs") / first.rpartition(" ")[2] / "checkpoints"
     checkpoints.mkdir(parents=True)
     (checkpoints / "last.ckpt").touch()
-    assert dry_run(*options, capsys=capsys) == [f"{first} --ckpt_path last", second]
+    assert dry_run(*options, capsys=capsys) == [f"{first} --ckpt_path auto", second]
 
 
 @pytest.mark.parametrize(

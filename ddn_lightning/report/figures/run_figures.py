@@ -22,8 +22,7 @@ from ddn_lightning.report.figures.style import save, tasks_left_out
 from ddn_lightning.report.run_labels import run_labels
 from ddn_lightning.runs.observed import Observed
 from ddn_lightning.runs.recorded_run import Curve, RecordedRun
-
-FIGURES_FOLDER = "figures"
+from ddn_lightning.runs.run_folder import FIGURES_FOLDER
 
 
 @dataclass(frozen=True)
