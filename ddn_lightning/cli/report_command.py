@@ -14,13 +14,11 @@ from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
 from ddn_lightning.report.page_latex import latex_tables
-from ddn_lightning.report.tuning import read_search
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun, read_run
 from ddn_lightning.runs.results import RESULTS_FILE
 
 DESCRIPTION = """Make a self-contained HTML page of runs: results beside the paper's, figures, differences between the
-configurations, and the command that repeats each run. A folder of runs means all runs in it, the folder of a search by
-ddn tune its studies:
+configurations, and the command that repeats each run. A folder of runs means all runs in it:
 ddn report runs -o page.html --open"""
 
 
@@ -36,30 +34,19 @@ def report(arguments: Sequence[str]) -> int:
             raise ConfigurationError(f"latex must be a file, got {settings.latex}")
         if os.path.realpath(settings.latex) == os.path.realpath(output):
             raise ConfigurationError(f"latex must be another file than the page, got {settings.latex}")
-        if len(settings.runs) == 1 and read_search(Path(settings.runs[0])) is not None:
-            raise ConfigurationError(f"latex is for runs, got the search {settings.runs[0]}")
     if settings.open and is_printed:
         raise ConfigurationError(f"output must be a file for --open, got {output}")
-    text, counted = _page([Path(run) for run in settings.runs], shlex.join(["ddn", "report", *arguments]))
+    runs = read_runs([Path(run) for run in settings.runs])
     if settings.latex is not None:
-        write_output(settings.latex, latex_tables(read_runs([Path(run) for run in settings.runs])))
-    write_output(output, text)
+        write_output(settings.latex, latex_tables(runs))
+    from ddn_lightning.report.page import page  # here: importing Matplotlib is slow
+
+    write_output(output, page(runs, shlex.join(["ddn", "report", *arguments])))
+    counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     print(f"{counted} in {output}", file=sys.stderr if is_printed else None)
     if settings.open and not webbrowser.open(Path(output).resolve().as_uri()):
         note(f"no browser could be started, open {output} yourself")
     return 0
-
-
-def _page(paths: Sequence[Path], made_by: str) -> tuple[str, str]:
-    """The page of a search, or of runs, and what it shows."""
-    search = read_search(paths[0]) if len(paths) == 1 else None
-    runs = read_runs(paths) if search is None else []
-    from ddn_lightning.report.page import page  # here: importing Matplotlib is slow
-    from ddn_lightning.report.search_page import search_page
-
-    if search is not None:
-        return search_page(search, made_by), "1 search"
-    return page(runs, made_by), "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
