@@ -13,7 +13,6 @@ from ddn_lightning.cli.output import check_output, is_standard_output, write_out
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
-from ddn_lightning.report.page_latex import latex_tables
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun, read_run
 from ddn_lightning.runs.results import RESULTS_FILE
 
@@ -28,17 +27,9 @@ def report(arguments: Sequence[str]) -> int:
     output: str = settings.output
     check_output(output)
     is_printed = is_standard_output(output)
-    if settings.latex is not None:
-        check_output(settings.latex)
-        if is_standard_output(settings.latex):
-            raise ConfigurationError(f"latex must be a file, got {settings.latex}")
-        if os.path.realpath(settings.latex) == os.path.realpath(output):
-            raise ConfigurationError(f"latex must be another file than the page, got {settings.latex}")
     if settings.open and is_printed:
         raise ConfigurationError(f"output must be a file for --open, got {output}")
     runs = read_runs([Path(run) for run in settings.runs])
-    if settings.latex is not None:
-        write_output(settings.latex, latex_tables(runs))
     from ddn_lightning.report.page import page  # here: importing Matplotlib is slow
 
     write_output(output, page(runs, shlex.join(["ddn", "report", *arguments])))
@@ -90,6 +81,5 @@ def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn report", description=DESCRIPTION)
     parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="A run folder, or a folder of run folders.")
     parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page; - prints it.")
-    parser.add_argument("--latex", type=str, help="File for the page's main tables in LaTeX, besides the page.")
     parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
     return parser
