@@ -29,7 +29,6 @@ from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_resumable, check_trainer
 from ddn_lightning.methods.feature_cache import serve_features
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
-from ddn_lightning.methods.override_check import check_overrides
 from ddn_lightning.methods.start_checks import check_part, check_start, check_use
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
@@ -108,7 +107,6 @@ class ReplayMethod(OptimizedLearner, ABC):
         check_part("distiller", distiller, LabelDistiller)
         check_part("rand_augment", rand_augment, RandAugment)
         check_use(type(self), distiller, memory, old_memory_weight)
-        check_overrides(type(self))
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
