@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ddn_lightning.cli.output import check_output, is_standard_output, write_output
+from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
@@ -26,7 +26,7 @@ def report(arguments: Sequence[str]) -> int:
     settings = _parser().parse_args(list(arguments))
     output: str = settings.output
     check_output(output)
-    is_printed = is_standard_output(output)
+    is_printed = output == STANDARD_OUTPUT
     if settings.open and is_printed:
         raise ConfigurationError(f"output must be a file for --open, got {output}")
     runs = read_runs([Path(run) for run in settings.runs])

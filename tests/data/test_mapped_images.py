@@ -133,9 +133,7 @@ def test_without_room_for_the_file_the_reason_and_the_option_are_named(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "mkdir", refuse)
-    expected = (
-        f"which cannot be written in {tree}/.ddn_cache .*Permission denied.*: set cache_dir to another folder"
-    )
+    expected = f"which cannot be written in {tree}/.ddn_cache .*Permission denied.*: set cache_dir to another folder"
     with pytest.raises(ConfigurationError, match=expected):
         sequence(tree, in_memory=False).prepare_data()
     with pytest.warns(UserWarning, match="cannot write a cache"):
