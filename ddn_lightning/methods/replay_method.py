@@ -299,9 +299,9 @@ class ReplayMethod(OptimizedLearner, ABC):
                 both = f"old_memory_weight = {self.old_memory_weight} beside {type(self.distiller).__name__}"
                 note(f"{both}: both draw old memory, the one with hard labels")
 
-    def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
+    def _check_training_state(self, checkpoint: dict[str, Any]) -> None:
         needed = (Forgetting, RandomState, ReservoirSampling)
-        check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, needed)
+        check_resumable(checkpoint, self.trainer, self.sequence, needed)
 
     def _run_task_begin(self, task: int) -> None:
         if self.distiller is not None:
