@@ -55,14 +55,6 @@ def integer(part: str, value: object, least: int = 0, most: int = LARGEST) -> in
     return value
 
 
-def integers(part: str, value: object, length: int, most: int) -> list[int]:
-    """A list or tuple of integers in [0, most]."""
-    found = sequence(part, value, length)
-    if not all(isinstance(element, int) and 0 <= element <= most for element in found):
-        refuse(part, f"{length} integers from 0 to {most}", value)
-    return found
-
-
 def number(part: str, value: object, least: float | None = None) -> float:
     """A finite number, optionally with a lower bound.
 

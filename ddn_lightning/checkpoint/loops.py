@@ -1,6 +1,5 @@
-"""The progress of a run in its checkpoint: Lightning's loop counters, normalised and checked, and the method's task."""
+"""The progress of a run in its checkpoint: Lightning's loop counters, normalised to its last completed batch."""
 
-import copy
 from typing import Any
 
 from lightning.pytorch import Trainer
@@ -80,74 +79,16 @@ def begin_next_epoch(trainer: Trainer) -> None:
         epoch_loop.restarting = False
 
 
-def check_progress(
-    checkpoint: dict[str, Any], checkpoint_format: int, own: dict[str, Any], epochs: int, has_position: bool
-) -> None:
-    """Raise unless the counts agree with each other and with the length of the sequence.
+def check_loops(checkpoint: dict[str, Any], has_position: bool) -> None:
+    """Raise unless all loop counters are there that a resume needs.
 
     Args:
         checkpoint: The checkpoint.
-        checkpoint_format: The format that it was saved in.
-        own: State of this Trainer's fit loop, whose counters the checkpoint must have.
-        epochs: Epochs of the whole sequence.
         has_position: Whether the loader saves its position in the epoch.
     """
     loops = checks.mapping("loops", checkpoint.get("loops"), ("fit_loop",))
     loop = checks.mapping("loops/fit_loop", loops["fit_loop"], NEEDED)
-    for name, counts in own.items():
-        if name in loop:
-            _check_counts(f"loops/fit_loop/{name}", loop[name], counts)
     if has_position and loop[BATCHES]["total"]["ready"]:
         done = loop[BATCHES]["current"]["processed"]
         # Lightning forgets the position in an evaluation after the fit
-        _check_position(loop["state_dict"].setdefault("combined_loader", [{"position": done}]))
-    if checkpoint_format == FORMAT:  # older formats are normalised later
-        settled = copy.deepcopy(checkpoint["loops"])
-        settle({"loops": settled})
-        _check_equal("loops/fit_loop", loop, settled["fit_loop"])
-    for stage, count in loop[EPOCHS]["current"].items():
-        checks.integer(f"loops/fit_loop/{EPOCHS}/current/{stage}", count, 0, epochs)
-    checks.integer(
-        f"loops/fit_loop/{BATCHES}/current/ready", loop[BATCHES]["current"]["ready"], 0, loop[BATCHES]["total"]["ready"]
-    )
-    steps = checks.integer("global_step", checkpoint.get("global_step"))
-    if (stepped := loop[OPTIMIZER_STEPS]["total"]["completed"]) != steps:
-        checks.refuse(f"loops/fit_loop/{OPTIMIZER_STEPS}/total/completed", f"its global_step, {steps}", stepped)
-
-
-def check_clock(checkpoint: dict[str, Any], num_tasks: int, epochs_per_task: int) -> None:
-    """Raise unless the method's task is that of the last epoch or the next one."""
-    epoch = checkpoint["loops"]["fit_loop"][EPOCHS]["current"]
-    part, clock = "state_dict/_extra_state", checkpoint["state_dict"].get("_extra_state")
-    checks.mapping(part, clock, ("task", "tasks_finished"))
-    least = (epoch["processed"] - 1) // epochs_per_task
-    most = min(epoch["started"] // epochs_per_task, num_tasks - 1)
-    task = checks.integer(f"{part}/task", clock["task"], least, most)
-    checks.integer(f"{part}/tasks_finished", clock["tasks_finished"], max(task, 0), task + 1)
-
-
-def _check_counts(part: str, saved: object, own: object) -> None:
-    """Raise unless ``saved`` has all counters of ``own``."""
-    if isinstance(own, dict):
-        found = checks.mapping(part, saved, own)
-        for name, value in own.items():
-            _check_counts(f"{part}/{name}", found[name], value)
-    elif isinstance(own, bool):
-        if not isinstance(saved, bool):
-            checks.refuse(part, "true or false", saved)
-    elif isinstance(own, int):
-        checks.integer(part, saved)
-
-
-def _check_equal(part: str, saved: Any, settled: Any) -> None:
-    if isinstance(settled, dict | list):
-        for key in settled if isinstance(settled, dict) else range(len(settled)):
-            _check_equal(f"{part}/{key}", saved[key], settled[key])
-    elif saved != settled:
-        checks.refuse(part, f"{settled}, as other counts say", saved)
-
-
-def _check_position(loaders: object) -> None:
-    part = "loops/fit_loop/state_dict/combined_loader"
-    (loader,) = checks.sequence(part, loaders, 1)
-    checks.integer(f"{part}/0/position", checks.mapping(f"{part}/0", loader, ("position",))["position"])
+        loop["state_dict"].setdefault("combined_loader", [{"position": done}])

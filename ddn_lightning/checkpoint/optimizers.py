@@ -19,7 +19,6 @@ from ddn_lightning.checkpoint.growth import grow_moments
 from ddn_lightning.errors import ConfigurationError
 
 REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
-NEVER_NEGATIVE = ("step", "steps", "exp_avg_sq", "square")
 MOVED = ("lr", "momentum", "betas", "weight_decay")  # by schedulers and callbacks
 PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # whose states have the shape of their parameters
 
@@ -90,7 +89,8 @@ def check_optimizers(saved: object, optimizers: Sequence[Optimizer], is_growing:
             form = {name: value.shape for name, value in own["state"].get(place, {}).items()}
             _check_moments(f"{part}/state/{key}", moments, parameters[place], form, type(optimizer))
         for number, (group, own_group) in enumerate(zip(state["param_groups"], own["param_groups"], strict=True)):
-            _check_parameters(f"{part}/param_groups/{number}", group, own_group)
+            saved_group = checks.mapping(f"{part}/param_groups/{number}", group, ("params",))
+            checks.sequence(f"{part}/param_groups/{number}/params", saved_group["params"], len(own_group["params"]))
         optimizer.load_state_dict(state)  # adds options newer than the checkpoint
         for number, (group, own_group) in enumerate(zip(optimizer.param_groups, own["param_groups"], strict=True)):
             _check_options(f"{part}/param_groups/{number}", group, own_group, is_classifier=index == 0)
@@ -106,41 +106,14 @@ def _check_number_of_groups(part: str, saved: object, number: int) -> None:
         )
 
 
-def _check_parameters(part: str, saved: object, own: dict[str, Any]) -> None:
-    group = checks.mapping(part, saved, ("params",))
-    params = checks.sequence(f"{part}/params", group["params"], len(own["params"]))
-    if any(type(number) is not int for number in params) or params != own["params"]:
-        checks.refuse(f"{part}/params", f"the numbers from {own['params'][0]} on", params)
-
-
 def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], is_classifier: bool) -> None:
     """Raise unless the options equal our own, except those that training may have moved."""
     checks.mapping(part, group, own)
     for name, value in own.items():
-        if name == "params":
+        if name in ("params", "lr") or (is_classifier and name in MOVED):
             continue
-        if name == "lr" or (is_classifier and name in MOVED):
-            _check_numbers(f"{part}/{name}", group[name], value)
-        elif type(group[name]) is not type(value) or group[name] != value:
+        if type(group[name]) is not type(value) or group[name] != value:
             raise ConfigurationError(f"the checkpoint's {part}/{name} must be {value!r}, got {group[name]!r}")
-
-
-def _numbers(value: object) -> list[float]:
-    """The numbers of an option such as ``lr`` or ``betas``; empty if it is no such option."""
-    if isinstance(value, Tensor):
-        return [float(number) for number in value.flatten().tolist()]
-    values: list[Any] = list(value) if isinstance(value, tuple | list) else [value]
-    return values if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values) else []
-
-
-def _check_numbers(part: str, saved: object, own: object) -> None:
-    if saved == own:  # also infinite ones
-        return
-    found = _numbers(saved)
-    if len(found) != len(_numbers(own)):
-        raise ConfigurationError(f"the checkpoint's {part} must be like {own!r}, got {saved!r}")
-    for one in found:
-        checks.number(part, one, least=0)
 
 
 def _check_moments(
@@ -148,9 +121,9 @@ def _check_moments(
 ) -> None:
     """Check an optimizer's state of one parameter; ``form`` has the shapes in a new optimizer's state, if any."""
     for name, value in checks.mapping(part, saved, (*form, *REQUIRED.get(kind, ()))).items():
-        where, least = f"{part}/{name}", 0 if name in NEVER_NEGATIVE else None
+        where = f"{part}/{name}"
         if isinstance(value, Tensor) or name in form or name in REQUIRED.get(kind, ()):
             shape = form.get(name, parameter.shape if kind in PLAIN else getattr(value, "shape", ()))
-            checks.tensor(where, value, None, () if name == "step" else shape, least)
+            checks.tensor(where, value, None, () if name == "step" else shape)
         elif value is not None:
-            checks.number(where, value, least)
+            checks.number(where, value)

@@ -9,8 +9,6 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES
 
-STATISTICS = ("running_var", "num_batches_tracked")  # of BatchNorm, never negative
-
 
 def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
     """Raise unless a checkpoint's ``state_dict`` is finite and fits our own.
@@ -43,7 +41,7 @@ def check_buffers(part: str, saved: object, own: dict[str, Tensor]) -> dict[str,
     for name, value in found.items():
         if name not in own:
             raise ConfigurationError(f"the checkpoint's {part} must be of this network, which has no buffer {name!r}")
-        checks.tensor(f"{part}/{name}", value, None, own[name].shape, 0 if name.endswith(STATISTICS) else None)
+        checks.tensor(f"{part}/{name}", value, None, own[name].shape)
     return found
 
 
@@ -52,9 +50,9 @@ def _check_weight(name: str, saved: object, own: Tensor) -> None:
     if not isinstance(saved, Tensor) or saved.shape != own.shape:
         _misfit(f"{part} must be of shape {tuple(own.shape)}, got {checks.described(saved)}")
     if name in MATRICES:
-        checks.tensor(part, saved, dtype, own.shape, 0, 100, may_be_nan=True)
+        checks.tensor(part, saved, dtype, own.shape, may_be_nan=True)
     elif own.isfinite().all():
-        checks.tensor(part, saved, dtype, own.shape, 0 if name.endswith(STATISTICS) else None)
+        checks.tensor(part, saved, dtype, own.shape)
     elif not saved.is_floating_point():  # a buffer with infinite values, such as a mask, may hold any value
         checks.refuse(part, "floating point", saved)
 

@@ -52,10 +52,6 @@ NOISE = (
 )
 OF_FUNCTION = re.compile(r"Type collections\.abc\.Callable\[.*\] expects a function or a callable class: ")
 GOT_NAMESPACE = re.compile(r"\. Got value: Namespace\(.*")
-OF_MATCHING = ("steps", "steps_per_batch", "lr", "momentum", "width", "batch_size")
-REPLACED = {  # options of 0.1 -> of today
-    name: f"model.memory.{name}" for name in ("rank", *(f"matching_{option}" for option in OF_MATCHING))
-}
 NOT_ACCEPTED = re.compile(r"(?:Problem with given class_path '([\w.]+)':\s+)?Option '(\w+)' is not accepted")
 UNKNOWN_OPTION = re.compile(r"(?:unrecognized arguments: |does not accept option ')(-*)([\w.]+)")
 NOT_A_LIST = re.compile(r"Expected a (?:list|collections\.abc\.Sequence)\. Got value: ([^\[\]{}]*)$")
@@ -158,10 +154,8 @@ def readable(message: str) -> str:
     'model.lr: Expected a float'
     >>> readable('Parser key "lr":\n  Errors:\n    - Expected a <class \'float\'>\n  Given value: x')
     'lr: Expected a float; got x'
-    >>> readable('Parser key "model":\n  Option \'rank\' is not accepted')
-    "model: Option 'rank' is not accepted, use model.memory.rank"
     """
-    explained = NOT_ACCEPTED.sub(_replaced, message)
+    explained = NOT_ACCEPTED.sub(_with_similar, message)
     lines = [GOT_NAMESPACE.sub("", OF_FUNCTION.sub("", line.strip(" -"))) for line in explained.splitlines()]
     keys = [found[1] for line in lines if (found := KEY.fullmatch(line))]
     rest = list(  # once each: a list of objects and an object are refused alike
@@ -209,11 +203,9 @@ def similar_option(message: str, parser: ArgumentParser) -> str:
     return did_you_mean(f"{dashes}{given}", sorted(f"{dashes}{name}" for name in candidates))
 
 
-def _replaced(found: re.Match[str]) -> str:
-    """An option that is not accepted, with the one that replaced it or a similar one."""
+def _with_similar(found: re.Match[str]) -> str:
+    """An option that is not accepted, with a similar one of its class."""
     path, option = found.groups()
-    if today := REPLACED.get(option):
-        return f"{found[0]}, use {today}"
     return f"{found[0]}{did_you_mean(option, _arguments_of(path) if path else ())}"
 
 

@@ -9,18 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ddn_lightning.cli.output import check_output, is_standard_output, write_output
+from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
-from ddn_lightning.report.page_latex import latex_tables
-from ddn_lightning.report.tuning import read_search
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun, read_run
 from ddn_lightning.runs.results import RESULTS_FILE
 
 DESCRIPTION = """Make a self-contained HTML page of runs: results beside the paper's, figures, differences between the
-configurations, and the command that repeats each run. A folder of runs means all runs in it, the folder of a search by
-ddn tune its studies:
+configurations, and the command that repeats each run. A folder of runs means all runs in it:
 ddn report runs -o page.html --open"""
 
 
@@ -29,37 +26,18 @@ def report(arguments: Sequence[str]) -> int:
     settings = _parser().parse_args(list(arguments))
     output: str = settings.output
     check_output(output)
-    is_printed = is_standard_output(output)
-    if settings.latex is not None:
-        check_output(settings.latex)
-        if is_standard_output(settings.latex):
-            raise ConfigurationError(f"latex must be a file, got {settings.latex}")
-        if os.path.realpath(settings.latex) == os.path.realpath(output):
-            raise ConfigurationError(f"latex must be another file than the page, got {settings.latex}")
-        if len(settings.runs) == 1 and read_search(Path(settings.runs[0])) is not None:
-            raise ConfigurationError(f"latex is for runs, got the search {settings.runs[0]}")
+    is_printed = output == STANDARD_OUTPUT
     if settings.open and is_printed:
         raise ConfigurationError(f"output must be a file for --open, got {output}")
-    text, counted = _page([Path(run) for run in settings.runs], shlex.join(["ddn", "report", *arguments]))
-    if settings.latex is not None:
-        write_output(settings.latex, latex_tables(read_runs([Path(run) for run in settings.runs])))
-    write_output(output, text)
+    runs = read_runs([Path(run) for run in settings.runs])
+    from ddn_lightning.report.page import page  # here: importing Matplotlib is slow
+
+    write_output(output, page(runs, shlex.join(["ddn", "report", *arguments])))
+    counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     print(f"{counted} in {output}", file=sys.stderr if is_printed else None)
     if settings.open and not webbrowser.open(Path(output).resolve().as_uri()):
         note(f"no browser could be started, open {output} yourself")
     return 0
-
-
-def _page(paths: Sequence[Path], made_by: str) -> tuple[str, str]:
-    """The page of a search, or of runs, and what it shows."""
-    search = read_search(paths[0]) if len(paths) == 1 else None
-    runs = read_runs(paths) if search is None else []
-    from ddn_lightning.report.page import page  # here: importing Matplotlib is slow
-    from ddn_lightning.report.search_page import search_page
-
-    if search is not None:
-        return search_page(search, made_by), "1 search"
-    return page(runs, made_by), "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
@@ -103,6 +81,5 @@ def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn report", description=DESCRIPTION)
     parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="A run folder, or a folder of run folders.")
     parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page; - prints it.")
-    parser.add_argument("--latex", type=str, help="File for the page's main tables in LaTeX, besides the page.")
     parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
     return parser

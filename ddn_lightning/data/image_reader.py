@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ddn_lightning.data.decoding import decode_chunks, decode_images, decoded_shape
-from ddn_lightning.data.free_memory import free_memory
 from ddn_lightning.data.image_tree import ImageFile, full_path
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note_once
@@ -27,7 +26,7 @@ from ddn_lightning.runs.files import atomic_write
 
 CACHE_FORMAT = 2  # part of the cache's key: raise it when decoding changes
 CHECKSUM_BYTES = 4  # at the end of a cache file, after the NumPy array
-LARGEST_SHARE = 0.25  # of the free memory, that "auto" fills with a split: several ranks may share a machine
+MOST_HELD = 2 * 2**30  # bytes of a split that "auto" holds in memory: several ranks may share a small container
 
 InMemory = bool | Literal["auto"]
 
@@ -46,8 +45,7 @@ class ImageReader:
         root: Folder that holds the images.
         image_size: Height and width to resize to; ``None`` if all images have one size already.
         cache_dir: Folder for the cache; ``None`` for ``.ddn_cache`` in ``root``.
-        in_memory: Whether to hold the images in memory; ``"auto"`` does if a split takes at most a quarter of what is
-            free.
+        in_memory: Whether to hold the images in memory; ``"auto"`` does if a split takes at most 2 GiB.
     """
 
     def __init__(
@@ -107,18 +105,14 @@ class ImageReader:
         return self._held[path]
 
     def _fits(self, size: int) -> bool:
-        """Whether to hold images of so many bytes in memory."""
-        if self.in_memory != "auto":
-            return self.in_memory
-        free = free_memory()
-        return free is None or size <= LARGEST_SHARE * free
+        """Whether to hold images of ``size`` bytes in memory."""
+        return size <= MOST_HELD if self.in_memory == "auto" else self.in_memory
 
     def _decode(self, split: str, path: str, files: Sequence[ImageFile]) -> Tensor:
         shape = decoded_shape(files, self.image_size)
         description = f"Decoding {len(files)} {split} images"
-        mapped = None if self._fits(math.prod(shape)) else self._decode_to_file(path, files, shape, description)
-        if mapped is not None:
-            return mapped
+        if not self._fits(math.prod(shape)):
+            return self._decode_to_file(path, files, shape, description)
         images = decode_images(files, self.image_size, description)
         try:
             _write_cache(path, shape, [images.numpy()])
@@ -130,19 +124,20 @@ class ImageReader:
 
     def _decode_to_file(
         self, path: str, files: Sequence[ImageFile], shape: tuple[int, ...], description: str
-    ) -> Tensor | None:
-        """The images mapped from their new cache file, or ``None`` if it cannot be written but they fit into memory."""
+    ) -> Tensor:
+        """The images, mapped from their new cache file."""
+        failure: OSError | None = None
         try:
             _write_cache(path, shape, decode_chunks(files, self.image_size, description))
         except OSError as error:
-            mapped = self._cached(path, len(files))  # another rank may have written it
-            if mapped is None and (self.in_memory is False or math.prod(shape) > (free_memory() or math.inf)):
-                raise ConfigurationError(
-                    f"images that are not held in memory need a cache of {math.prod(shape) / 2**30:,.1f} GiB, which "
-                    f"cannot be written in {self.folder} ({error}): set cache_dir to another folder"
-                ) from error
-            return mapped
-        return self._cached(path, len(files))
+            failure = error
+        mapped = self._cached(path, len(files))  # another rank may have written it
+        if mapped is None:
+            raise ConfigurationError(
+                f"images that are not held in memory need a cache of {math.prod(shape) / 2**30:,.1f} GiB, which cannot "
+                f"be written in {self.folder} ({failure}): set cache_dir to another folder, or in_memory to true"
+            ) from failure
+        return mapped
 
 
 def _read_cache(path: str, in_memory: bool) -> NDArray[numpy.uint8]:

@@ -34,7 +34,7 @@ class SplitImageFolder(TaskSequence):
         flip: Whether to mirror training images at random.
         cache_dir: Folder for the decoded images; ``None`` for ``.ddn_cache`` in ``root``.
         in_memory: Whether to hold the images in memory, or to map the file of decoded images, which may be larger;
-            ``"auto"`` maps a split that takes more than a quarter of the free memory. The numbers are the same.
+            ``"auto"`` maps a split that takes more than 2 GiB. The numbers are the same.
         **kwargs: Arguments of :class:`TaskSequence`.
 
     Example:

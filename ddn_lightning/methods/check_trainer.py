@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import (
 )
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.loops import check_clock, check_progress
+from ddn_lightning.checkpoint.loops import check_loops
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import time_interval
@@ -93,12 +93,11 @@ def check_trainer(trainer: Trainer) -> None:
 
 def check_resumable(
     checkpoint: dict[str, Any],
-    checkpoint_format: int,
     trainer: Trainer,
     sequence: TaskSequence,
     needed: tuple[type[Callback], ...],
 ) -> None:
-    """Refuse to resume from a checkpoint that is incomplete or implausible.
+    """Refuse to resume from a checkpoint that is incomplete.
 
     Weights have been checked before; optimizers are checked when they exist.
 
@@ -106,7 +105,6 @@ def check_resumable(
 
     Args:
         checkpoint: The checkpoint.
-        checkpoint_format: Its format.
         trainer: The Trainer of the resumed run.
         sequence: Its data module.
         needed: Callbacks whose state must be present.
@@ -122,7 +120,4 @@ def check_resumable(
         checks.mapping(f"callbacks/{name}", state)
     if not isinstance(checkpoint.get("lr_schedulers"), list):
         checks.refuse("lr_schedulers", "a list", checkpoint.get("lr_schedulers"))
-    epochs = sequence.num_tasks * sequence.epochs_per_task
-    has_position = type(sequence).train_dataloader is TaskSequence.train_dataloader
-    check_progress(checkpoint, checkpoint_format, trainer.fit_loop.state_dict(), epochs, has_position)
-    check_clock(checkpoint, sequence.num_tasks, sequence.epochs_per_task)
+    check_loops(checkpoint, has_position=type(sequence).train_dataloader is TaskSequence.train_dataloader)

@@ -30,7 +30,6 @@ from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.methods.check_trainer import check_resumable, check_trainer
 from ddn_lightning.methods.feature_cache import serve_features
 from ddn_lightning.methods.optimized_learner import OptimizedLearner
-from ddn_lightning.methods.override_check import check_overrides
 from ddn_lightning.methods.start_checks import check_part, check_start, check_use
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
@@ -109,7 +108,6 @@ class ReplayMethod(OptimizedLearner, ABC):
         check_part("distiller", distiller, LabelDistiller)
         check_part("rand_augment", rand_augment, RandAugment)
         check_use(type(self), distiller, memory, old_memory_weight)
-        check_overrides(type(self))
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
@@ -303,9 +301,9 @@ class ReplayMethod(OptimizedLearner, ABC):
                 both = f"old_memory_weight = {self.old_memory_weight} beside {type(self.distiller).__name__}"
                 note(f"{both}: both draw old memory, the one with hard labels")
 
-    def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
+    def _check_training_state(self, checkpoint: dict[str, Any]) -> None:
         needed = (Forgetting, RandomState, ReservoirSampling)
-        check_resumable(checkpoint, checkpoint_format, self.trainer, self.sequence, needed)
+        check_resumable(checkpoint, self.trainer, self.sequence, needed)
 
     def _run_task_begin(self, task: int) -> None:
         if self.distiller is not None:

@@ -251,13 +251,13 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
             self.grow_from(checkpoint, record["num_classes"], len(tasks))
         check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
         if is_fit:
-            self._check_training_state(checkpoint, record["format"])
+            self._check_training_state(checkpoint)
             settle(checkpoint, record["format"])
             if record.get("within_step"):
                 note("the checkpoint was saved within a step, as by an error: the run goes on, but not bit for bit")
 
-    def _check_training_state(self, checkpoint: dict[str, Any], checkpoint_format: int) -> None:
-        """Refuse to resume from an incomplete or implausible checkpoint, which Lightning would accept silently."""
+    def _check_training_state(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to resume from an incomplete checkpoint, which Lightning would accept silently."""
 
     def _run_task_begin(self, task: int) -> None:
         self.task = task

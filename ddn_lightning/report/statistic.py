@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from scipy import stats
+
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 3  # with fewer, no interval counts as a difference
 Verdict = Literal["difference", "not shown"]
@@ -92,20 +94,9 @@ def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float 
     >>> rank_correlation([1.0, 2.0, 30.0], [0.1, 0.2, 0.3]), rank_correlation([1.0, 2.0], [4.0, 4.0])
     (1.0, None)
     """
-    first, second = ranks(values), ranks(others)
-    if min(len(set(first)), len(set(second))) < 2:
+    if min(len(set(values)), len(set(others))) < 2:
         return None
-    return statistics.correlation(first, second)
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value, the lowest having 1; equal values share the mean of their ranks.
-
-    >>> ranks([30.0, 10.0, 20.0, 20.0])
-    [4.0, 1.0, 2.5, 2.5]
-    """
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
+    return float(stats.spearmanr(values, others).statistic)
 
 
 @functools.cache
@@ -115,21 +106,4 @@ def student_quantile(degrees: int) -> float:
     >>> round(student_quantile(2), 3), round(student_quantile(10), 3)
     (4.303, 2.228)
     """
-    if degrees < 1:
-        raise ValueError(f"degrees must be at least 1, got {degrees}")
-    low, high = 0.0, math.pi / 2  # bisect over the angle, which is bounded, unlike t
-    for _ in range(60):  # down to double precision
-        middle = (low + high) / 2
-        low, high = (middle, high) if _probability_within(middle, degrees) < CONFIDENCE else (low, middle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _probability_within(angle: float, degrees: int) -> float:
-    """P(abs(T) <= t) with tan(angle) = t / sqrt(degrees) (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    is_odd = degrees % 2 == 1
-    term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)
-    for power in range(1 if is_odd else 0, degrees - 1, 2):
-        total += term
-        term *= cosine * cosine * (power + 1) / (power + 2)
-    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees))

@@ -1,77 +1,81 @@
 """Runs the trials of all studies with one executor, until each study is done."""
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from ddn_lightning.reproduce.executor import Event, Executor
+from ddn_lightning.report.tables import markdown_table
+from ddn_lightning.reproduce.executor import Executor, log_of
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.reproduce.progress import ENDED
-from ddn_lightning.tune.outcome import Outcome, read_outcome
-from ddn_lightning.tune.study import ArmStudy, Trial
+from ddn_lightning.tune.ranges import as_option
+from ddn_lightning.tune.study import DIVERGED, ArmStudy, Trial, score_of, values_of
 
 
-class Observer(Protocol):
-    """Is told of what happens."""
+def run_trials(studies: Sequence[ArmStudy], executor: Executor, is_stopped: Callable[[], bool]) -> bool:
+    """Run all trials; returns whether no run failed.
 
-    def show(self, event: Event) -> None:
-        """A run has changed its state."""
-
-    def show_trial(self, study: ArmStudy, trial: Trial, outcome: Outcome) -> None:
-        """A trial has been stored."""
-
-
-def run_trials(
-    studies: Sequence[ArmStudy], executor: Executor, is_stopped: Callable[[], bool], observer: Observer
-) -> bool:
-    """Run all trials that have not ended; returns whether no run failed.
-
-    Studies do not wait for each other. Within a study, the trials of a batch are stored together, in their order, when
-    all of them have ended: the order in which parallel runs end does not change what is proposed next. A study with a
-    run that failed does not go on; the others do.
+    The trials of a batch are stored in their order when all have ended, so the order in which parallel runs end does
+    not change the next proposals. A study ends at a failed run; the others continue.
 
     Args:
         studies: The studies.
         executor: Executes the runs.
         is_stopped: Polled several times a second; once true, running trials are asked to save and exit.
-        observer: Told of runs and trials.
     """
     waiting: deque[Run] = deque()
-    batches: dict[Path, _Batch] = {}  # by run folder
+    batches: dict[Path, tuple[ArmStudy, list[Trial], set[Path]]] = {}  # by run folder; with unfinished runs
 
     def start(study: ArmStudy) -> None:
-        batch = _Batch(study, study.next_batch())
-        batches.update(dict.fromkeys(batch.left, batch))
-        waiting.extend(run for trial in batch.trials for run in trial.runs)
+        trials = study.next_batch()
+        runs = [run for trial in trials for run in trial.runs]
+        batch = (study, trials, {run.folder for run in runs})
+        batches.update((run.folder, batch) for run in runs)
+        waiting.extend(runs)
 
     for study in studies:
         start(study)
-    has_failed = False
+    is_good = True
     for event in executor.execute(waiting, is_stopped):
-        observer.show(event)
-        has_failed |= event.state == "failed"
-        if event.state in ENDED and event.state != "failed":
-            batch = batches[event.run.folder]
-            batch.left.discard(event.run.folder)
-            if not batch.left:
-                for trial, outcome in batch.store():
-                    observer.show_trial(batch.study, trial, outcome)
-                start(batch.study)
-    return not has_failed
+        if event.state == "failed":
+            is_good = False
+            _print(f"failed: {event.run.folder}: {event.message}; {log_of(event.run)}")
+        elif event.state in ENDED:
+            study, trials, left = batches[event.run.folder]
+            left.discard(event.run.folder)
+            if not left:
+                for trial in trials:
+                    _show(study, trial)
+                start(study)
+        elif event.state == "stopping":
+            _print(f"stopping {event.run.folder}, which saves a checkpoint; Ctrl-C again kills it")
+    return is_good
 
 
-class _Batch:
-    """The trials of one study that run at the same time."""
+def summary(studies: Sequence[ArmStudy]) -> str:
+    """A table of all studies with their best trials."""
+    rows = [[study.arm.title, f"{len(study.trials)}", described(study)] for study in studies]
+    return markdown_table(["study", "trials", "best ACC on validation images"], rows)
 
-    def __init__(self, study: ArmStudy, trials: Sequence[Trial]) -> None:
-        self.study = study
-        self.trials = trials
-        self.left = {run.folder for trial in trials for run in trial.runs}
 
-    def store(self) -> list[tuple[Trial, Outcome]]:
-        tasks = self.study.search.protocol.tasks
-        return [
-            (trial, self.study.store(trial, [read_outcome(run.folder, tasks) for run in trial.runs]))
-            for trial in self.trials
-        ]
+def described(study: ArmStudy) -> str:
+    """The best trial of a study so far: its score, number and values."""
+    best = study.best
+    if best is None:
+        return "none yet"
+    values = values_of(best, study.arm.ranges)
+    options = ", ".join(f"{option.removeprefix('model.')} {as_option(value)}" for option, value in values.items())
+    return f"{score_of(best):.2f} (trial {best.number + 1}: {options})"
+
+
+def _show(study: ArmStudy, trial: Trial) -> None:
+    """Store a trial and print a line about it."""
+    stored = study.store(trial)
+    result = "diverged" if stored.user_attrs[DIVERGED] else f"{score_of(stored):.2f}"
+    number = f"trial {trial.number + 1} of {study.search.trials}"
+    _print(f"{study.arm.name} {number}: {result}, best {described(study)}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr)

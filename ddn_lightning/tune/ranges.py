@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from ddn_lightning.runs.config import read_settings
 
 FOLDER = "tune"  # in the folder of configurations
 FOR_ALL = "base"  # the file that applies to every study
-DIGITS = 3  # significant, of a proposed number: more would not be told apart
+DIGITS = 3  # significant digits of a proposed number
+EXPECTED = "{low: 0.01, high: 0.1} with low below high, where log: true needs a low above 0, or {choices: [1, 2]}"
 Value = bool | int | float | str | None
 
 
@@ -41,11 +42,6 @@ class Range:
     def is_integer(self) -> bool:
         """Whether the values are integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
-
-    @property
-    def extremes(self) -> tuple[Value, ...]:
-        """All choices, or the smallest and the largest number."""
-        return self.choices or (self.low, self.high)
 
     def rounded(self, value: Value) -> Value:
         """A proposed value with few digits, still within the range."""
@@ -94,27 +90,18 @@ def as_options(values: Mapping[str, Value]) -> list[str]:
 
 
 def _range(option: str, plain: object, place: str) -> Range:
-    expected = "{low: 0.01, high: 0.1}, with log: true for a logarithmic range, or {choices: [1, 2]}"
-    keys = set(plain) if isinstance(plain, dict) else set()
-    if not isinstance(plain, dict) or not (keys == {"choices"} or {"low", "high"} <= keys <= {"low", "high", "log"}):
-        raise ConfigurationError(f"{place} must be a range such as {expected}, got {plain}")
-    if "choices" in plain:
-        return Range(option, choices=_choices(plain["choices"], place))
-    low, high, log = plain["low"], plain["high"], plain.get("log", False)
-    if not _is_number(low) or not _is_number(high) or not low < high:
-        raise ConfigurationError(f"{place} must have a number low below a number high, got {low} and {high}")
-    if not isinstance(log, bool) or (log and low <= 0):
-        raise ConfigurationError(f"{place} must have a positive low for log: true, got low {low} and log {log}")
-    return Range(option, low, high, log)
+    match plain:
+        case {"choices": [_, _, *_] as choices, **others} if not others and all(map(_is_value, choices)):
+            return Range(option, choices=tuple(choices))
+        case {"low": low, "high": high, **others} if others.keys() <= {"log"} and _is_number(low) and _is_number(high):
+            log = others.get("log", False)
+            if low < high and isinstance(log, bool) and (low > 0 or not log):
+                return Range(option, low, high, log)
+    raise ConfigurationError(f"{place} must be {EXPECTED}, got {plain}")
 
 
-def _choices(choices: object, place: str) -> tuple[Value, ...]:
-    if not isinstance(choices, Sequence) or isinstance(choices, str) or len(choices) < 2:
-        raise ConfigurationError(f"{place} must have a list of two or more choices, got {choices}")
-    for choice in choices:
-        if not isinstance(choice, bool | int | float | str | None):
-            raise ConfigurationError(f"{place} must have choices that are numbers or words, got {choice}")
-    return tuple(choices)
+def _is_value(value: object) -> bool:
+    return isinstance(value, bool | int | float | str | None)
 
 
 def _is_number(value: object) -> bool:

@@ -1,30 +1,35 @@
-"""One study: its trials in Optuna's storage, and the batch of trials to run next."""
+"""One Optuna study per method and plug-in: proposes trials, stores their scores, draws its figures."""
 
-from collections.abc import Sequence
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy.exc import SQLAlchemyError
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, create_trial
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.tuning import ArmRecord, TrialRecord
 from ddn_lightning.reproduce.plan import Run
-from ddn_lightning.tune.outcome import Outcome, mean_outcome, thresholds
-from ddn_lightning.tune.proposal import DIRECTION, distributions_of, propose
-from ddn_lightning.tune.ranges import Value
-from ddn_lightning.tune.search import SEARCH_SEED, Arm, Search
+from ddn_lightning.runs.files import read_regular
+from ddn_lightning.runs.results import RESULTS_FILE, UNREADABLE, parse_results
+from ddn_lightning.tune.ranges import Range, Value
+from ddn_lightning.tune.search import Arm, Search
 
 STORAGE_FILE = "study.db"
-DESCRIPTION = "search"  # key of a study's attribute
-STATE, CURVES = "state", "curves"  # keys of a trial's attributes
-FEWEST_FOR_IMPORTANCE = 4  # complete trials
+DIRECTION = optuna.study.StudyDirection.MAXIMIZE
+SCORED_ON = "validation"
+DIVERGED = "diverged"  # attribute of a trial
+DIVERGED_SCORE = 0.0
+SEARCH_SEED = 0
+FEWEST_FOR_IMPORTANCE = 4  # trials
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that has not ended: its number, the values to try, and its runs."""
+    """A proposed trial: its number, the values to try, and its runs."""
 
     number: int
     values: dict[str, Value]
@@ -34,116 +39,127 @@ class Trial:
 class ArmStudy:
     """The study of one method with one plug-in.
 
-    A trial is stored when it has ended, whole, in one transaction of an SQLite file. A killed search leaves no half
-    trials: what was running is proposed again with the same values, and its runs resume from their checkpoints. SQLite
-    rather than Optuna's journal file, in which a kill may leave a lock or half a line; there is only one writer.
+    Trials are kept in their run folders. Each start of a search proposes all trials again and finds the finished
+    runs, so a search that was killed ends as an undisturbed one. The storage is a copy for Optuna's dashboard.
 
     Args:
-        arm: What is tuned.
+        arm: The method, the plug-in and the ranges.
         search: The settings of all studies.
-        storage: Optuna's storage.
-
-    Raises:
-        ConfigurationError: If the study was begun with other settings, or a new one finds runs of another's trials.
+        storage: Address of Optuna's storage; ``None`` for memory.
     """
 
-    def __init__(self, arm: Arm, search: Search, storage: optuna.storages.BaseStorage | None = None) -> None:
+    def __init__(self, arm: Arm, search: Search, storage: str | None = None) -> None:
         self.arm = arm
         self.search = search
-        self._study = optuna.create_study(
-            storage=storage, study_name=arm.name, direction=DIRECTION, load_if_exists=True
-        )
-        described, begun = search.described(arm), self._study.user_attrs.get(DESCRIPTION)
-        if begun is None:
-            if storage is not None and (runs := sorted((search.folder / arm.name).glob("trial-*/"))):
-                raise ConfigurationError(
-                    f"{runs[0]} must be a trial of {search.folder / STORAGE_FILE}, which knows of none: delete it, or "
-                    "choose another --name"
-                )
-            self._study.set_user_attr(DESCRIPTION, described)
-        elif different := [name for name, value in described.items() if begun.get(name) != value]:
-            raise ConfigurationError(
-                f"the study {arm.name} in {search.folder} must go on as it was begun, but differs in "
-                f"{', '.join(different)}: choose another --name"
-            )
+        self._study = optuna.create_study(storage=storage, study_name=arm.name, direction=DIRECTION)
+        self._distributions = {one.option: _distribution(one) for one in arm.ranges}
 
     @property
-    def ended(self) -> list[FrozenTrial]:
+    def trials(self) -> list[FrozenTrial]:
         """The trials that have ended, in their order."""
         return self._study.get_trials(deepcopy=False)
 
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The trial with the highest score, the first of several; a diverged one is never the best."""
+        converged = [trial for trial in self.trials if not trial.user_attrs[DIVERGED]]
+        return max(converged, key=score_of, default=None)
+
     def next_batch(self) -> list[Trial]:
-        """The trials to run next; none when the study is done.
+        """The trials to run next, by TPE (Bergstra et al. 2011); none when the study is done.
 
-        A batch is proposed from the trials before it alone, so that a search that was killed within it goes on as an
-        undisturbed one.
+        The sampler is seeded by the number of the trial. The trials of a batch do not know each other's results.
         """
-        ended, at_once = self.ended, self.search.at_once
-        before = ended[: len(ended) // at_once * at_once]
-        count = min(at_once, self.search.trials - len(before))
-        proposals = propose(self.arm.ranges, before, max(0, count), SEARCH_SEED)
-        least = self._least(before)
-        trials = []
-        for number, values in enumerate(proposals, start=len(before)):
-            if number >= len(ended):
-                trials.append(Trial(number, values, tuple(self.search.runs(self.arm, number, values, least))))
-        return trials
+        ended = self.trials
+        copy = optuna.create_study(direction=DIRECTION)
+        copy.add_trials(ended)
+        batch = []
+        for number in range(len(ended), min(len(ended) + self.search.at_once, self.search.trials)):
+            copy.sampler = optuna.samplers.TPESampler(seed=_seed_of(number))
+            proposed = copy.ask(self._distributions).params
+            values = {one.option: one.rounded(proposed[one.option]) for one in self.arm.ranges}
+            batch.append(Trial(number, values, tuple(self.search.runs(self.arm, number, values))))
+        return batch
 
-    def store(self, trial: Trial, outcomes: Sequence[Outcome]) -> Outcome:
-        """Store a trial with the outcomes of its runs; returns the trial's own."""
-        assert trial.number == len(self.ended)
-        outcome = mean_outcome(outcomes)
+    def store(self, trial: Trial) -> FrozenTrial:
+        """Store a trial whose runs have ended, with the mean of their scores; 0 if any has diverged."""
+        scores = [read_score(run.folder) for run in trial.runs]
+        converged = [score for score in scores if score is not None]
+        has_diverged = len(converged) < len(scores)
         self._study.add_trial(
             create_trial(
-                state=TrialState.PRUNED if outcome.state == "pruned" else TrialState.COMPLETE,
-                value=outcome.score,
+                value=DIVERGED_SCORE if has_diverged else round(fmean(converged), 4),
                 params=dict(trial.values),
-                distributions=distributions_of(self.arm.ranges),
-                intermediate_values=dict(enumerate(outcome.curve)),
-                user_attrs={STATE: outcome.state, CURVES: [list(one.curve) for one in outcomes]},
+                distributions=self._distributions,
+                user_attrs={DIVERGED: has_diverged},
             )
         )
-        return outcome
+        return self.trials[-1]
 
-    def record(self, with_importance: bool = False) -> ArmRecord:
-        """The study so far; importance takes seconds."""
-        trials = [
-            TrialRecord(trial.user_attrs[STATE], float(trial.values[0]), dict(trial.params), _curve(trial))
-            for trial in self.ended
-        ]
-        ranges = {one.option: one.as_plain() for one in self.arm.ranges}
-        importance = self._importance() if with_importance else {}
-        return ArmRecord(self.arm.cell, ranges, tuple(trials), importance)
+    def draw(self, folder: Path) -> None:
+        """Write Optuna's figures: the score over each option and, with enough trials, the options' importance."""
+        from matplotlib import pyplot
+        from optuna.visualization import matplotlib as figures
 
-    def _least(self, ended: Sequence[FrozenTrial]) -> list[list[float | None]]:
-        """For each seed, ACC after each task below which a run is pruned."""
-        if not self.search.prunes:
-            return [[] for _ in self.search.seeds]
-        complete = [trial.user_attrs[CURVES] for trial in ended if trial.user_attrs[STATE] == "complete"]
-        return [thresholds([curves[place] for curves in complete]) for place in range(len(self.search.seeds))]
-
-    def _importance(self) -> dict[str, float]:
-        """The share of each option by fANOVA (Hutter et al. 2014); empty where it cannot be told.
-
-        Optuna's default, PED-ANOVA, looks at the best tenth only: two or three trials of the usual budget.
-        """
-        complete = self._study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
-        if len(complete) < FEWEST_FOR_IMPORTANCE or len({trial.value for trial in complete}) == 1:
-            return {}
-        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=SEARCH_SEED)
-        found = optuna.importance.get_param_importances(self._study, evaluator=evaluator)
-        return {option: round(float(share), 4) for option, share in found.items()}
+        drawings: dict[str, Callable[[], object]] = {"slice": lambda: figures.plot_slice(self._study)}
+        if len(self.arm.ranges) > 1 and len({trial.value for trial in self.trials}) >= FEWEST_FOR_IMPORTANCE:
+            # Optuna's default, PED-ANOVA, looks at the best tenth only: two or three trials of the usual budget
+            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=SEARCH_SEED)
+            drawings["importance"] = lambda: figures.plot_param_importances(self._study, evaluator=evaluator)
+        for name, draw in drawings.items() if self.trials else ():
+            with pyplot.rc_context(), warnings.catch_warnings(action="ignore"):  # Optuna changes the global style
+                draw()
+                pyplot.savefig(folder / f"{self.arm.name}-{name}.svg", bbox_inches="tight")
+            pyplot.close()
 
 
-def open_storage(folder: Path) -> optuna.storages.BaseStorage:
-    """The storage of all studies of a search, which Optuna's dashboard can show too."""
-    path = folder / STORAGE_FILE
+def open_storage(folder: Path) -> str:
+    """The address of an empty storage: every start of a search fills it again."""
+    for path in folder.glob(f"{STORAGE_FILE}*"):  # a killed search may leave a journal
+        path.unlink()
+    return f"sqlite:///{(folder / STORAGE_FILE).absolute()}"
+
+
+def score_of(trial: FrozenTrial) -> float:
+    """The score of a trial that has ended."""
+    return float(trial.values[0])
+
+
+def read_score(folder: Path) -> float | None:
+    """ACC over the learned tasks in percent, on validation images; ``None`` if the run has diverged.
+
+    Raises:
+        ConfigurationError: If the run was not measured on validation images alone, or not after its last task.
+    """
+    path = folder / RESULTS_FILE
     try:
-        return optuna.storages.RDBStorage(f"sqlite:///{path.absolute()}")
-    except (SQLAlchemyError, RuntimeError) as error:  # damaged, or of another version of Optuna
-        reason = str(error).splitlines()[0]
-        raise ConfigurationError(f"{path} must be the storage of a search by this Optuna: {reason}") from error
+        results = parse_results(read_regular(path))
+    except UNREADABLE as error:
+        raise ConfigurationError(f"{path} must hold the results of a trial: {error}") from error
+    if results.acc_measured_on != SCORED_ON:
+        raise ConfigurationError(
+            f"{path} must be measured on {SCORED_ON} images alone, got {results.acc_measured_on}: others would choose"
+        )
+    if results.divergence is not None:
+        return None
+    row = results.matrix[results.tasks_finished - 1, : results.tasks_finished]
+    if not len(row) or not row.isfinite().all():
+        raise ConfigurationError(f"{path} must have an accuracy of each learned task, got {row.tolist()}")
+    return round(fmean(row.tolist()), 4)
 
 
-def _curve(trial: FrozenTrial) -> tuple[float, ...]:
-    return tuple(value for _, value in sorted(trial.intermediate_values.items()))
+def values_of(trial: FrozenTrial, ranges: Sequence[Range]) -> dict[str, Value]:
+    """The values of a trial, in the order of the ranges."""
+    return {one.option: trial.params[one.option] for one in ranges}
+
+
+def _distribution(one: Range) -> BaseDistribution:
+    if one.choices:
+        return CategoricalDistribution(one.choices)
+    if one.is_integer:
+        return IntDistribution(int(one.low), int(one.high), log=one.log)
+    return FloatDistribution(one.low, one.high, log=one.log)
+
+
+def _seed_of(number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{SEARCH_SEED} {number}".encode()).digest()[:4], "big")

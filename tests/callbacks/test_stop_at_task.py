@@ -21,18 +21,10 @@ STOP = "--trainer.callbacks+=ddn_lightning.callbacks.StopAtTask"
 
 
 @pytest.mark.parametrize(
-    ("tasks", "least", "reason"),
-    [
-        (None, [], None),
-        (3, [None, 59.0], None),
-        (2, [], "after 2 of 3 tasks, as asked"),
-        (None, [None, 61.0], "ACC 60.00 after task 2 is below 61.00"),
-        (2, [95.0], "ACC 90.00 after task 1 is below 95.00"),
-        (3, [None, 60.0001], None),  # a median of rounded accuracies may be a little above its own run
-    ],
+    ("tasks", "reason"), [(3, None), (2, "after 2 of 3 tasks, as asked"), (1, "after 1 of 3 tasks, as asked")]
 )
-def test_the_accuracy_matrix_decides(tasks: int | None, least: list[float | None], reason: str | None) -> None:
-    assert StopAtTask(tasks, least).reason(MATRIX) == reason
+def test_the_accuracy_matrix_decides(tasks: int, reason: str | None) -> None:
+    assert StopAtTask(tasks).reason(MATRIX) == reason
 
 
 def test_a_stopped_run_has_the_rows_of_the_whole_run(fit: Fit) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ddn_lightning import ConfigurationError, DERPlusPlus, ReplayMethod, SmallNet, SplitImageFolder
-from ddn_lightning.data import decoding, free_memory, image_reader
+from ddn_lightning.data import decoding, image_reader
 from ddn_lightning.data.image_reader import ImageReader
 from ddn_lightning.data.image_tree import tree_images
 from ddn_lightning.data.planned_samples import PlannedSamples
@@ -116,35 +116,13 @@ def test_a_replaced_cache_does_not_change_the_images_of_a_run(tree: Path) -> Non
 
 
 @needs_proc
-@pytest.mark.parametrize("free", [10**4, 10**3])
-def test_auto_maps_what_takes_more_than_a_quarter_of_the_free_memory(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, free: int
-) -> None:
-    monkeypatch.setattr(image_reader, "free_memory", lambda: free)
+@pytest.mark.parametrize("most", [10**4, 10**3])
+def test_auto_maps_a_split_of_more_than_the_limit(tree: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(image_reader, "MOST_HELD", most)
     for _ in range(2):  # decoded, and from the cache
         images, _ = sequence(tree).load(train=True)
         assert images.numel() == 8 * 3 * 8**2  # 1,536
-        assert is_mapped(images) is (free == 10**3)
-
-
-@needs_proc
-def test_free_memory_is_that_of_the_machine_or_less_in_a_container(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_machine = free_memory.free_memory()
-    assert of_machine is not None
-    assert 2**20 < of_machine < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-    (tmp_path / "job/step").mkdir(parents=True)
-    (tmp_path / "own").write_text("0::/job/step\n")
-    monkeypatch.setattr(free_memory, "GROUPS", tmp_path)
-    monkeypatch.setattr(free_memory, "GROUP", tmp_path / "own")
-    (tmp_path / "job/step/memory.max").write_text("max\n")
-    (tmp_path / "job/memory.max").write_text("4096\n")
-    assert free_memory.free_memory() == 4096
-    monkeypatch.setattr(free_memory, "MEMORY", tmp_path / "none")  # on other systems, the machine's
-    (tmp_path / "job/memory.max").unlink()
-    assert free_memory.free_memory() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        assert is_mapped(images) is (most == 10**3)
 
 
 def refuse(*arguments: Any, **kwargs: Any) -> None:
@@ -158,10 +136,6 @@ def test_without_room_for_the_file_the_reason_and_the_option_are_named(
     expected = f"which cannot be written in {tree}/.ddn_cache .*Permission denied.*: set cache_dir to another folder"
     with pytest.raises(ConfigurationError, match=expected):
         sequence(tree, in_memory=False).prepare_data()
-    monkeypatch.setattr(image_reader, "free_memory", lambda: 10**3)
-    with pytest.raises(ConfigurationError, match=expected):
-        sequence(tree).prepare_data()
-    monkeypatch.setattr(image_reader, "free_memory", lambda: 5 * 10**3)  # more than a quarter, but it fits
     with pytest.warns(UserWarning, match="cannot write a cache"):
         assert sequence(tree).load(train=True)[0].shape == (8, 3, 8, 8)
 

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 import torch
 from every_method import build
-from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch import Trainer, seed_everything
 from tiny import DropoutNet, Fit, TinySequence, small_net
 from torch import nn
 
-from ddn_lightning import ER, DataDistillNet, GDumb, ICaRL, Samples, SmallNet
+from ddn_lightning import ER, DataDistillNet, ICaRL, Samples, SmallNet
 from ddn_lightning.errors import ConfigurationError
 
 MakeTrainer = Callable[..., Trainer]
@@ -76,79 +76,6 @@ def test_a_later_task_smaller_than_a_batch_is_refused_before_training(make_train
     with pytest.raises(ConfigurationError, match="task 3 has 12 samples, fewer than one batch of batch_size = 20"):
         make_trainer().fit(method, TinySequence(batch_size=20, task_sizes=[2, 3, 1]))
     assert method.trainer.global_step == 0
-
-
-def logged(hook: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any) -> Any:  # without functools.wraps
-        return hook(*args)
-
-    return wrapper
-
-
-class After:
-    """Comes after the method, so it overrides nothing."""
-
-    def on_train_end(self) -> None:
-        pass
-
-
-class Hooked(ER, After):
-    """Overrides hooks as a user may, in several ways."""
-
-    def on_train_batch_start(self, *args: Any) -> None:
-        super().on_train_batch_start(*args)
-
-    def on_train_batch_end(self, *args: Any) -> None:
-        ER.on_train_batch_end(self, *args)
-
-    @logged
-    def on_train_start(self) -> None:
-        super().on_train_start()
-
-    def on_fit_start(self) -> None:
-        def inner() -> None:
-            super(Hooked, self).on_fit_start()
-
-        inner()
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        getattr(super(), "on_save_checkpoint")(checkpoint)  # noqa: B009
-
-    def on_before_zero_grad(self, optimizer: object) -> None:
-        """The package has no part in this one."""
-
-
-class WithoutStart(ER):
-    def on_train_batch_start(self, *args: Any) -> None:
-        self.batches = 1
-
-
-class WithoutSetup:
-    """A mixin."""
-
-    def setup(self, stage: str) -> None:
-        self.stage = stage
-
-
-class Mixed(WithoutSetup, Hooked):
-    pass
-
-
-class WithoutCallbacks(GDumb):
-    @torch.no_grad()
-    def configure_callbacks(self) -> list[Callback]:
-        return []
-
-
-def test_a_hook_that_leaves_out_the_methods_own_part_is_refused(make_trainer: MakeTrainer) -> None:
-    make_trainer().fit(Hooked(small_net(), num_classes=6), TinySequence(batch_size=6))
-    for made, message in (
-        (WithoutStart, r"WithoutStart.on_train_batch_start must call super\(\).on_train_batch_start itself"),
-        (Mixed, r"WithoutSetup.setup must call super\(\).setup itself: Mixed does its own part in it"),
-        (WithoutCallbacks, "WithoutCallbacks.configure_callbacks must call"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            made(small_net(), num_classes=6)
 
 
 class ReturnsTensor(ER):

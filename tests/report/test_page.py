@@ -83,22 +83,6 @@ def test_seeds_that_chose_are_named_on_the_page(recorded_runs: Path, monkeypatch
     assert "Warning ER: seed 1 chose the settings of this group" in Elements(Path("report.html").read_text()).text
 
 
-def test_the_main_tables_are_written_as_latex(report_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "draw", lambda draw: ([], ""))
-    assert main(["report", str(report_file.parent / "runs"), "--latex", "tables.tex"]) == 0
-    text = Path("tables.tex").read_text()
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") >= 1
-    assert "% Without a number of the paper: narrow: width 20 instead of 64" in text
-    assert " & 36.05 & " in text
-    for block in text.split(r"\begin{tabular}")[1:]:
-        alignment = block[1 : block.index("}")]
-        for line in (line for line in block.splitlines() if line.endswith(r"\\")):
-            assert len(re.findall(r"(?<!\\)&", line)) == len(alignment) - 1
-            assert not re.search(r"(?<!\\)[%#_<>]", line)
-    assert main(["report", str(report_file.parent / "runs/broken"), "--latex", "none.tex"]) == 0
-    assert Path("none.tex").read_text() == "% none of these runs is finished\n"
-
-
 def test_a_diverged_run_is_listed_and_excluded_from_means(recorded_runs: Path) -> None:
     for seed in range(3):
         shutil.copytree(recorded_runs / "er", f"runs/er{seed}", ignore=shutil.ignore_patterns("figures", "*.npz"))
@@ -214,9 +198,6 @@ def test_figures_that_cannot_be_drawn_are_reported(recorded_runs: Path) -> None:
         (["empty"], "run must be a folder that ddn fit has made, or hold such folders, got empty"),
         (["file"], "run must be a folder that ddn fit has made, or hold such folders, got file"),
         (["empty", "-o", "no/page.html"], "output must be a file in an existing folder, got no/page.html"),
-        (["empty", "--latex", "no/tables.tex"], "output must be a file in an existing folder, got no/tables.tex"),
-        (["empty", "--latex", "-"], "latex must be a file, got -"),
-        (["empty", "--latex", "./report.html"], "latex must be another file than the page, got ./report.html"),
         (["empty", "-o", "empty"], "output must be a file in an existing folder, got empty"),
         ([], "see 'ddn report --help'"),
         (["empty", "--shut"], "--shut"),

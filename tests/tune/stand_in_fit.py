@@ -2,7 +2,7 @@
 
 Files in the parent of the run folders control it; each holds a substring of run names: ``poison`` of runs that fail,
 ``diverging`` of runs that diverge, ``peeking`` of runs that are measured on test images. Each start is appended to
-``<name>.starts``.
+``starts``, with the name of the run.
 """
 
 import json
@@ -22,8 +22,8 @@ def main(arguments: list[str]) -> None:
     assert last("data.closed_test") == "true"
     folder = runs / name
     folder.mkdir(exist_ok=True)
-    with Path(runs, f"{name}.starts").open("a") as file:
-        file.write("started\n")
+    with Path(runs, "starts").open("a") as file:
+        file.write(f"{name}\n")
     if is_among(name, runs / "poison"):
         print("error: poisoned")
         sys.exit(2)
@@ -31,9 +31,9 @@ def main(arguments: list[str]) -> None:
         rate=float(last("model.lr")),
         bonus=float(last("model.old_memory_weight", "0")) + seed % 10,
         limit=int(last("trainer.callbacks.tasks", str(TASKS))),
-        least=json.loads(last("trainer.callbacks.least", "[]")),
     )
     results = {"accuracy_matrix": matrix, "tasks_finished": sum(row[0] is not None for row in matrix)}
+    results |= {"method": "ER", "plugin": None, "dataset": "digits", "buffer_size": 100, "seed": seed}
     results |= {"average_accuracy": None, "forgetting": None, "status": status, "reason": "as told"}
     results["measured_on"] = "test" if is_among(name, runs / "peeking") else "validation"
     if is_among(name, runs / "diverging"):
@@ -42,13 +42,13 @@ def main(arguments: list[str]) -> None:
     sys.exit(3 if results["status"] == "diverged" else 0)
 
 
-def trained(rate: float, bonus: float, limit: int, least: list[float | None]) -> tuple[list[list[float | None]], str]:
+def trained(rate: float, bonus: float, limit: int) -> tuple[list[list[float | None]], str]:
     """The accuracy matrix, best at a rate of 0.03, and the status."""
     matrix: list[list[float | None]] = [[None] * TASKS for _ in range(TASKS)]
     for task in range(TASKS):
         acc = 90 - 10 * task - 20 * abs(math.log10(rate / 0.03)) * (task + 1) / TASKS + bonus
         matrix[task][: task + 1] = [acc] * (task + 1)
-        if task + 1 == limit < TASKS or (task < len(least) and least[task] is not None and acc < least[task]):
+        if task + 1 == limit < TASKS:
             return matrix, "stopped"
     return matrix, "complete"
 

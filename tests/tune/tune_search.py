@@ -6,7 +6,7 @@ from ddn_lightning.report.paper import Cell
 from ddn_lightning.reproduce.plan import Options
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.tune.ranges import Range
-from ddn_lightning.tune.search import Arm, Protocol, Search
+from ddn_lightning.tune.search import Arm, Search
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 CELL = Cell("offline", "digits", 100, "er", "hard")
@@ -15,11 +15,12 @@ RANGES = (LR, Range("model.replay_batch_size", 8, 64), Range("model.batches", ch
 ARM = Arm(CELL, RANGES)
 SEARCH = Search(
     folder=Path("runs/tune"),
+    command="ddn tune",
     trials=14,
     seeds=(1000, 1001),
-    protocol=Protocol(3),
+    tasks=3,
+    order_seed=1000,
     validation_share=0.1,
-    prunes=True,
     at_once=1,
     rows=read_presets(CONFIGS),
     options=Options(CONFIGS, Path("runs")),

@@ -14,7 +14,6 @@ from ddn_lightning.report.figures.pareto import pareto_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
 from ddn_lightning.report.figures.stream import stream_figure, streams_figure
 from ddn_lightning.report.figures.style import save_as
-from ddn_lightning.report.figures.tuning import importance_figure, slice_figure
 
 __all__ = [
     "accuracy_matrix_figure",
@@ -27,14 +26,12 @@ __all__ = [
     "cost_figure",
     "entropy_figure",
     "gain_figure",
-    "importance_figure",
     "pareto_figure",
     "probability_figure",
     "probability_map",
     "sample_figure",
     "save_as",
     "shares_by_task",
-    "slice_figure",
     "soft_label_figure",
     "stream_figure",
     "streams_figure",
