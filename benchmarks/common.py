@@ -145,11 +145,11 @@ def interleaved(actions: Mapping[str, Action], rounds: int, number: int = 1) -> 
     return {name: [time for measured in timings for time in measured.times] for name, timings in found.items()}
 
 
-class Operations(TorchDispatchMode):
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
     """Counts operations that compute, without views, allocations and questions such as ``is_same_size``."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.number = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -165,7 +165,7 @@ def counts(action: Action) -> Row:
         action()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         action()
-    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]  # type: ignore[union-attr]
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
     changes = torch.tensor([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
     peak = int(changes.cumsum(0).max()) if len(events) else 0
     return {
@@ -206,11 +206,15 @@ def finish(settings: argparse.Namespace, title: str, tables: Mapping[str, Sequen
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "workload": asdict(workload_of(settings)),
         "rounds": settings.rounds,
-        "tables": dict(tables),
+        "tables": {name: [_rounded(row) for row in rows] for name, rows in tables.items()},
     }
     if settings.json is not None:
         settings.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(as_markdown(record))
+
+
+def _rounded(row: Row) -> Row:
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}
 
 
 def read_record(name: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 import torch
 from PIL import Image
 from torch.nn.functional import interpolate
-from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms import v2
 
 from benchmarks.common import Action, RandomImages, Row, Workload, arguments, finish, interleaved, workload_of
@@ -24,15 +23,13 @@ def write_photo(path: Path) -> None:
 
 
 def actions_on(photo: Path, workload: Workload) -> dict[str, tuple[Action, int]]:
-    """What we do with images, and the same by torchvision, with the number of images of a call."""
-    resize = v2.Resize((CROP, CROP), antialias=True)
+    """Decoding, our augmentation and torchvision's, with the number of images of a call."""
     sequence, images = RandomImages(workload), workload.images(workload.batch)
     generator, transform = torch.Generator().manual_seed(0), torchvision_transform(sequence)
     return {
         "decode a photo": (partial(decoding.decode_image, str(photo), CROP), 1),
-        "the same by torchvision": (lambda: resize(decode_image(str(photo), ImageReadMode.RGB)), 1),
         "augment a batch": (lambda: sequence.transform(images, generator), workload.batch),
-        "the same by torchvision, image by image": (
+        "augment by torchvision, image by image": (
             lambda: torch.stack([transform(image) for image in images]),
             workload.batch,
         ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from benchmarks.common import arguments, finish
+from benchmarks.common import Row, arguments, finish
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES, DDN = "import torch, lightning", ["-m", "ddn_lightning"]
@@ -57,7 +57,9 @@ def main() -> None:
         for name, options in STARTS.items():
             seconds[name].append(timeit.timeit(partial(start, options), timer=children_seconds, number=1))
     least = {name: min(times) for name, times in seconds.items()}
-    rows = [{"start": f"`{name}`", "s": s, "to the libraries": s / least[LIBRARIES]} for name, s in least.items()]
+    rows: list[Row] = [
+        {"start": f"`{name}`", "s": s, "to the libraries": s / least[LIBRARIES]} for name, s in least.items()
+    ]
     finish(settings, "Start-up", {"Processor time, the least of all rounds": rows})
 
 

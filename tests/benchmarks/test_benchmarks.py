@@ -1,5 +1,6 @@
 """The scripts of ``benchmarks/`` on tiny work, and their counts on modules whose cost is known."""
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from documents import TEXT, commands
 from every_method import METHODS
 
 from benchmarks import common, growth, input, peers, start_up, steps  # noqa: A004
@@ -73,8 +75,8 @@ def test_costs_are_ratios_to_er(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (er["ms"], ddn["ms"], ddn["in ER steps"], ddn["median"]) == (1000, 3000, 3, 3)
 
 
-def test_an_exact_update_of_ddn_takes_fifteen_passes_to_the_six_of_er() -> None:
-    """Passes of a batch through the network; a backward pass counts as two, without the first layer's images."""
+def test_a_step_with_ddn_takes_21_passes_to_the_six_of_er() -> None:
+    """Passes of a batch through the network, of which a backward pass counts as two."""
     prepared = steps.prepare(["ER"], ["hard", "exact", "step"], Workload(width=8, batch=8, image_size=16))
     flop = {name: float(counts(method.step)["GFLOP"]) for name, method in prepared.items()}
     ratios = {name: flop[name] / flop["ER"] for name in flop}
@@ -111,6 +113,18 @@ def test_steps_are_recorded_and_printed(
     assert common.as_markdown(record) == capsys.readouterr().out.strip()
 
 
+@pytest.mark.parametrize("command", [c for c in commands(TEXT) if c.startswith("python -m benchmarks")])
+def test_the_commands_of_the_manual_are_understood(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, *options = command.split()[2:]
+    monkeypatch.setattr(sys, "argv", [module, *options, "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        importlib.import_module(module).main()
+    help_text = capsys.readouterr().out
+    assert [option for option in options if option.startswith("--") and f" {option} " not in help_text] == []
+
+
 def test_the_profile_of_a_step_names_operations(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,7 +135,7 @@ def test_the_profile_of_a_step_names_operations(
 
 def test_input_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rows = columns(run(input, monkeypatch, tmp_path), "action")
-    assert len(rows) == 4
+    assert len(rows) == 3
     for row in rows.values():
         assert row["images per second"] == pytest.approx(1e6 / row["µs an image"], rel=0.01)
 
