@@ -196,7 +196,8 @@ def main() -> None:
         names = LOOPS if settings.with_avalanche else (OURS, PLAIN)
         size = (packages, workload_of(settings), settings.tiny, settings.steps, settings.rounds)
         rows = measure({name: start(name, *size) for name in names}, settings.rounds)
-    finish(settings, "Peers", {f"A step of ER in task 2{', with a trivial network' if settings.tiny else ''}": rows})
+    title = f"Peers{', with a trivial network' if settings.tiny else ''}"
+    finish(settings, title, {"A step of ER in task 2": rows})
 
 
 if __name__ == "__main__":
