@@ -13,7 +13,7 @@ from ddn_lightning.methods.er import ER
 from ddn_lightning.networks.small_net import SmallNet
 
 TEST_IMAGES = 10  # of each class
-EVERY, IMAGES = 10, 100  # cost a step as much as 500 images every 50 steps
+EVERY, IMAGES = 10, 100
 
 
 def watch(owner: object, function: str) -> list[float]:
