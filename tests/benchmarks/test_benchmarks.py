@@ -169,7 +169,7 @@ def test_a_fit_ends_at_its_first_step(tmp_path: Path, monkeypatch: pytest.Monkey
     start_up.start(["-m", "ddn_lightning", "--version"])
     with pytest.raises(start_up.subprocess.CalledProcessError):
         start_up.start(["-m", "ddn_lightning", "fit", "--no_such_option"])
-    start_up.start(start_up.STARTS["ddn fit, until the first step"])
+    start_up.start(start_up.STARTS["ddn fit, until the first step, without an exit"])
 
 
 class Pipe(list[list[float]]):
