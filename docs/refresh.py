@@ -1,13 +1,13 @@
 """Writes the generated parts of the front page and the manual, and its figures, from the records of the package.
 
 A part stands between ``<!-- name -->`` and ``<!-- /name -->``. Run ``python docs/refresh.py`` after a change of
-``measured.csv``, ``published.csv``, ``speed.json`` or a method's ``facts``.
+``measured.csv``, ``published.csv``, a record in ``benchmarks/records`` or a method's ``facts``.
 """
 
 import re
 from pathlib import Path
 
-from ddn_lightning.cli.bench_command import as_markdown
+from benchmarks.common import as_markdown, read_record
 from ddn_lightning.names import stream_table
 from ddn_lightning.report import collection_table
 from ddn_lightning.report.ablation import TABLE_3, WEIGHTS, ablation_table
@@ -21,7 +21,6 @@ from ddn_lightning.report.labels import label_table
 from ddn_lightning.report.measured import measured_runs, measured_table
 from ddn_lightning.report.method_table import method_list, method_table
 from ddn_lightning.report.published import memory_table
-from ddn_lightning.report.recorded_cost import recorded_cost
 from ddn_lightning.reproduce.gpu_hours import cost_table
 from ddn_lightning.reproduce.plan import COLLECTION, table
 
@@ -62,12 +61,9 @@ def filled(text: str, generated: dict[str, str]) -> str:
 
 
 def _speed() -> str:
-    """The record of costs, with the long tables folded."""
-    intro, steps, updates, *others = as_markdown(recorded_cost()).split("\n\n")
-    every_step = _folded("A step of each method, and with DDN where it takes it", steps)
-    return "\n\n".join(
-        [intro, updates, every_step, _folded("Parts of a step, loops, input, start-up, growth", *others)]
-    )
+    """The records of costs, the long ones folded."""
+    shown, *others = map(read_record, ("steps", "methods", "peers", "peers_tiny", "input", "growth", "start_up"))
+    return "\n\n".join([as_markdown(shown), *(_folded(record["title"], as_markdown(record)) for record in others)])
 
 
 def _folded(title: str, *tables: str) -> str:

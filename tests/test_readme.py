@@ -16,12 +16,8 @@ import yaml
 from documents import PAGES, README, ROOT, TEXT, blocks, commands, generated, run
 from torchvision.transforms.functional import to_pil_image
 
-from ddn_lightning import ER, DataDistillNet, SplitDigits
-from ddn_lightning.bench.cost import peak_memory
-from ddn_lightning.bench.prepared_method import PreparedMethod, Workload
-from ddn_lightning.cli.bench_command import as_markdown
+from ddn_lightning import SplitDigits
 from ddn_lightning.names import TITLES, title_of
-from ddn_lightning.report import recorded_cost
 from ddn_lightning.report.method_table import method_table
 from ddn_lightning.reproduce import plan
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
@@ -60,7 +56,7 @@ def test_exactly_two_commands_set_up_and_run() -> None:
 
 PLANS = ("reproduce digits", "reproduce collection --seeds")
 OF_RUNS = ("ddn report", "ddn compare", "photos/", "ddn export")
-HAS_ITS_OWN_TEST = ("trainer.devices 2", *PLANS, "ddn tune", "ddn bench", *OF_RUNS)
+HAS_ITS_OWN_TEST = ("trainer.devices 2", *PLANS, "ddn tune", *OF_RUNS)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +83,7 @@ def test_the_shown_configuration_is_part_of_the_printed_one(capsys: pytest.Captu
 
 
 def test_nothing_but_known_programs_is_asked_for() -> None:
-    assert {command.split()[0] for command in COMMANDS} == {"pip", "ddn", "pytest", "torchrun"}
+    assert {command.split()[0] for command in COMMANDS} == {"pip", "ddn", "pytest", "python", "torchrun"}
 
 
 def test_the_table_shows_what_the_quick_start_gives() -> None:
@@ -245,33 +241,6 @@ def test_the_front_page_is_short_and_its_pictures_are_small() -> None:
     assert len(pictures) == 3
     for picture in pictures:
         assert (ROOT / picture).stat().st_size < 200_000
-
-
-SPEED = json.loads((ROOT / "ddn_lightning/report/speed.json").read_text())
-SPEED_SHOWN = generated(TEXT, "speed")
-
-
-def test_the_tables_of_speed_are_those_of_the_recorded_run() -> None:
-    for table in as_markdown(SPEED).split("\n\n"):
-        assert table in SPEED_SHOWN
-    assert recorded_cost.COMMAND in COMMANDS
-
-
-@pytest.mark.parametrize(("row", "distiller"), [("ER", None), ("ER + DDN", DataDistillNet())])
-def test_the_memory_shown_for_a_step_is_what_it_takes_today(row: str, distiller: DataDistillNet | None) -> None:
-    (saved,) = re.findall(rf"^\| {re.escape(row)} \| [\d.]+ \| [\d.]+ \| ([\d.]+) \| [\d.]+ \|$", SPEED_SHOWN, re.M)
-    workload = Workload(**{**SPEED["workload"], "device": torch.device("cpu")})
-    found = peak_memory(PreparedMethod(ER, workload, distiller).step, workload.device).saved / 2**20
-    assert found == pytest.approx(float(saved), abs=0.05)  # whatever the machine, unlike times
-
-
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("ddn bench")])
-def test_the_commands_of_speed_are_understood(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("ddn_lightning.cli.bench_command.measure", lambda *_: SPEED)
-    assert run(command.replace("--device cuda", "--device cpu")) == 0  # there may be none here
-    assert "exact" in capsys.readouterr().out
 
 
 def test_a_model_is_taken_along_by_three_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

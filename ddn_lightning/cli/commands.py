@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from ddn_lightning.cli.bench_command import bench
 from ddn_lightning.cli.compare_command import compare
 from ddn_lightning.cli.configs_command import configs
 from ddn_lightning.cli.export_command import export
@@ -24,7 +23,6 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "compare": (compare, "Compare runs, paired by seed, with confidence intervals."),
     "reproduce": (reproduce, "Execute all runs of a table of the DDN paper."),
     "tune": (tune, "Search hyper-parameters on validation images."),
-    "bench": (bench, "Measure the cost of a step on this machine."),
     "configs": (configs, "List or copy the configuration files of the package."),
 }
 LINES = TRAINER_COMMANDS | {name: line for name, (_, line) in COMMANDS.items()}

@@ -1,20 +1,12 @@
-"""The cost of a step of each method, as ``ddn bench`` has recorded it in ``speed.json``."""
+"""The cost of a step of each method, as ``benchmarks.steps`` has recorded it."""
 
 import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
 
-COMMAND = "ddn bench --method all --growth --rounds 4 --json"  # makes the record, in a quarter of an hour
-
-
-def recorded_cost() -> dict[str, Any]:
-    """The record as ``COMMAND`` has written it."""
-    text = (files("ddn_lightning.report") / "speed.json").read_text(encoding="utf-8")
-    record: dict[str, Any] = json.loads(text)
-    return record
+COMMAND = "python -m benchmarks.steps --methods all --plug_ins none exact --rounds 4"  # makes the record
 
 
 @cache
@@ -24,4 +16,5 @@ def recorded_steps() -> Mapping[str, float]:
     >>> recorded_steps()["ER"]
     1.0
     """
-    return MappingProxyType({name: step["er_steps"] for name, step in recorded_cost()["steps"].items()})
+    record = json.loads((files("benchmarks") / "records/methods.json").read_text(encoding="utf-8"))
+    return MappingProxyType({row["step of"]: row["in ER steps"] for row in record["tables"]["A training step"]})

@@ -2,11 +2,9 @@
 
 import math
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +26,6 @@ from ddn_lightning import (
     ICaRL,
     PermutedPixels,
     ReplayMethod,
-    ResNet18,
 )
 from ddn_lightning.callbacks.continual_evaluation import AnytimeStatistics
 from ddn_lightning.data.balanced_subset import balanced_subset
@@ -249,41 +246,6 @@ def test_an_evaluation_forwards_each_image_of_the_tasks_seen_once(
     watched(fit, lambda: quick(backbone=Counting()), evaluation, limit_val_batches=0, sequence=None)
     checked = 1  # the image that the data is checked with
     assert sum(forwarded) == checked + (4 + 8 + 12) + 3 * calibrating
-
-
-@pytest.mark.benchmark
-@pytest.mark.parametrize("statistics", get_args(AnytimeStatistics))
-def test_500_images_every_50_steps_cost_at_most_a_tenth_of_online_er(fit: Fit, statistics: AnytimeStatistics) -> None:
-    """At the size of CIFAR-10, with all tasks seen; the memory holds 200 samples."""
-
-    class Images(TinySequence):
-        mean = std = (0.5, 0.5, 0.5)
-
-        def load(self, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
-            labels = torch.arange(6).repeat(60 if train else 100)
-            return torch.randint(256, (len(labels), 3, 32, 32), dtype=torch.uint8), labels
-
-    class Timed(ContinualEvaluation):
-        spent: list[float] = []  # noqa: RUF012
-
-        def _evaluate(self, *arguments: Any) -> None:
-            started = time.process_time()
-            super()._evaluate(*arguments)
-            self.spent.append(time.process_time() - started)
-
-    class TimedER(ER):
-        spent: list[float] = []  # noqa: RUF012
-
-        def training_step(self, *arguments: Any) -> Any:
-            started = time.process_time()
-            outputs = super().training_step(*arguments)
-            self.spent.append(time.process_time() - started)
-            return outputs
-
-    make = lambda: TimedER(ResNet18(width=20), num_classes=6, buffer_size=200)  # noqa: E731
-    data = Images(num_tasks=1, batch_size=32)
-    watched(fit, make, Timed(4, 500, statistics=statistics), sequence=data, limit_val_batches=0)
-    assert median(Timed.spent) <= 0.1 * 50 * median(TimedER.spent[1:])
 
 
 @pytest.mark.parametrize(

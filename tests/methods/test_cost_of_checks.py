@@ -7,8 +7,8 @@ from types import FrameType
 import pytest
 import torch
 
+from benchmarks.common import PreparedMethod, Workload
 from ddn_lightning import ER, SmallNet
-from ddn_lightning.bench.prepared_method import PreparedMethod, Workload
 
 SMALL = Workload(width=2, batch=4, image_size=8, buffer_size=20)
 

@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 
@@ -74,16 +73,3 @@ def test_the_page_lists_what_it_leaves_out(recorded_runs: Path, monkeypatch: pyt
         "Its figures: ddn report runs14/run9",
     ):
         assert expected in text
-
-
-@pytest.mark.benchmark
-def test_a_page_of_two_hundred_runs_takes_seconds(recorded_runs: Path) -> None:
-    seconds = {}
-    for number in (20, 80, 200):
-        folder = many(number, recorded_runs)
-        runs = read_runs([folder])
-        started = time.process_time()
-        page(runs, "test")
-        seconds[number] = time.process_time() - started
-    assert seconds[80] < 6 * seconds[20]
-    assert seconds[200] < 10

@@ -1,1 +1,0 @@
-"""``ddn bench``: the cost of a training step on this machine."""
