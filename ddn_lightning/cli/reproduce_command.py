@@ -18,9 +18,10 @@ from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
 from ddn_lightning.report import collection_table
-from ddn_lightning.report.paper import Cell, Target, why_not_the_papers
+from ddn_lightning.report.paper import Target, why_not_the_papers
 from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
 from ddn_lightning.report.paper_setting import WIDTH
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
 from ddn_lightning.reproduce.gpu_hours import ASSUMPTION, gpu_hours

@@ -23,7 +23,7 @@ from ddn_lightning.cli.reproduce_command import (
     split_arguments,
 )
 from ddn_lightning.errors import ConfigurationError, check_positive, check_share
-from ddn_lightning.report.paper import Cell
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.executor import Executor, can_resume
 from ddn_lightning.reproduce.plan import BOUNDS
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets

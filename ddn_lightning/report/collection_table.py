@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from ddn_lightning.names import title_of
 from ddn_lightning.report.measured import HARD_CONTROL, Group, MeasuredRun, reported
-from ddn_lightning.report.paper import Cell
 from ddn_lightning.report.paper_comparison import status_of
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, csv_table, markdown_table, rounded
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.results import RunResult
 
 ARMS = {"none": "alone", "hard": "+ hard draw", "ddn": "+ DDN"}  # by plug-in

@@ -7,10 +7,11 @@ from importlib.resources import files
 from typing import Literal
 
 from ddn_lightning.names import title_of
-from ddn_lightning.report.paper import Cell, paper_targets
+from ddn_lightning.report.paper import paper_targets
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, estimate, paired_difference
 from ddn_lightning.report.tables import as_ranges
+from ddn_lightning.reproduce.cell import Cell
 
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them
 COLUMNS = ("method", "seeds", "ACC ↑", "FM ↓", "paper", "ACC to alone", "FM to alone", "ACC to hard", "CPU min")

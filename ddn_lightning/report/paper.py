@@ -11,31 +11,11 @@ from typing import Any
 from ddn_lightning.names import method_key, plugin_key
 from ddn_lightning.report.paper_setting import DATA, SETTINGS, differences_to_paper
 from ddn_lightning.report.seed_group import MODEL
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 
 PAPER_TABLES = ("table1", "table2", "table3", "table4", "per_task")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One entry of a table: a method in a setting, named by the files in ``configs/``.
-
-    Args:
-        setting: ``online`` or ``offline``.
-        data: Dataset.
-        buffer_size: Samples that the memory holds; 0 for a method without memory.
-        method: Method.
-        plugin: Plug-in, or ``none``.
-        variant: Arguments of the plug-in that distinguish cells of one table, such as ``alpha=0.5 beta=0.9``.
-    """
-
-    setting: str
-    data: str
-    buffer_size: int
-    method: str
-    plugin: str = "none"
-    variant: str = ""
 
 
 @dataclass(frozen=True)

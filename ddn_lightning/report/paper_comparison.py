@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ddn_lightning.names import title_of
-from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.report.paper import Target
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, csv_table, in_markdown, markdown_table, rounded
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.results import RunResult
 
 MEASURE_TITLES = {"acc": "ACC ↑", "fm": "FM ↓"}

@@ -7,10 +7,11 @@ from importlib.resources import files
 
 from ddn_lightning.names import METHODS, title_of
 from ddn_lightning.report.measured import MEASURES, Group, MeasuredRun, measured_runs, reported
-from ddn_lightning.report.paper import Cell, paper_targets
+from ddn_lightning.report.paper import paper_targets
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table
+from ddn_lightning.reproduce.cell import Cell
 
 DATA, SETTING, BUFFER_SIZE, LARGER = "cifar10", "online", 200, 500  # of our runs beside published ones
 NETWORKS = {"ResNet18 width 20": "", "ResNet18 width 20 in bf16-mixed": ", bf16"}  # of which the first that was run

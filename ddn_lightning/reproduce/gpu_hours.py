@@ -8,10 +8,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddn_lightning.names import METHODS
 from ddn_lightning.networks.resnet18 import ResNet18
-from ddn_lightning.report.paper import Cell, paper_targets
+from ddn_lightning.report.paper import paper_targets
 from ddn_lightning.report.paper_setting import PAPER_DATA, SETTINGS, WIDTH
 from ddn_lightning.report.recorded_cost import recorded_steps
 from ddn_lightning.report.tables import markdown_table
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.plan import ABLATIONS, HOSTS, PAPER_RUNS
 
 SUSTAINED = 10e12  # FLOP/s, assumed: about half of the 19.5 TFLOP/s that an NVIDIA A100 has at most in float32

@@ -12,7 +12,8 @@ from ddn_lightning import methods
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import METHODS
 from ddn_lightning.report.collection_table import ARMS
-from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
+from ddn_lightning.report.paper import PAPER_TABLES, Target, paper_table
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
 from ddn_lightning.runs.config import read_settings
 from ddn_lightning.shipped_configs import find_config

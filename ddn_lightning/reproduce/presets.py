@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.paper import Cell
+from ddn_lightning.reproduce.cell import Cell
 
 FILE_NAME = "tuned.csv"
 PATTERN = ["preset", "setting", "data", "buffer", "method", "plugin"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import title_of
-from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.report.paper import Target
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.plan import Options, Run, plan
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
 from ddn_lightning.tune.ranges import Range, Value, as_options

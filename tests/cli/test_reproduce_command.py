@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ddn_lightning.cli import main
 from ddn_lightning.cli import reproduce_command as command
-from ddn_lightning.report.paper import Cell
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.executor import Event, ProcessExecutor
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.reproduce.progress import PlanProgress

@@ -17,8 +17,9 @@ from ddn_lightning.report.beside_paper import (
 )
 from ddn_lightning.report.figures.beside_paper import beside_paper_figure
 from ddn_lightning.report.measured import HARD_CONTROL, Group, MeasuredRun, difference, measured_runs, reported
-from ddn_lightning.report.paper import Cell, paper_table, paper_targets
+from ddn_lightning.report.paper import paper_table, paper_targets
 from ddn_lightning.report.statistic import estimate
+from ddn_lightning.reproduce.cell import Cell
 
 ROOT = Path(__file__).parents[2]
 BED = ("cifar10", "ResNet18 width 20", "online", 200)

@@ -5,7 +5,7 @@ import json
 
 from ddn_lightning.report.collection_table import as_csv, as_json, as_markdown, collect, results_of
 from ddn_lightning.report.measured import Group, MeasuredRun
-from ddn_lightning.report.paper import Cell
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.results import RunResult
 
 BED = ("offline", "digits", 100)

@@ -11,7 +11,8 @@ from documents import generated
 
 from ddn_lightning.cli import main
 from ddn_lightning.report.measured import Group, measured_runs, measured_table
-from ddn_lightning.report.paper import Cell, paper_targets
+from ddn_lightning.report.paper import paper_targets
+from ddn_lightning.reproduce.cell import Cell
 
 ROOT = Path(__file__).parents[2]
 HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,"

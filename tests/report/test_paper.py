@@ -4,7 +4,8 @@ from importlib.resources import files
 
 import pytest
 
-from ddn_lightning.report.paper import PAPER_TABLES, Cell, Target, paper_table
+from ddn_lightning.report.paper import PAPER_TABLES, Target, paper_table
+from ddn_lightning.reproduce.cell import Cell
 
 
 def find(table: str, *names: object) -> Target:

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.report.paper import Target
 from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
 from ddn_lightning.report.statistic import estimate
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.results import RunResult
 
 ER = Cell("online", "cifar10", 200, "er")

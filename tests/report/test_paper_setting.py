@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from ddn_lightning.report.paper import Cell, paper_target, why_not_the_papers
+from ddn_lightning.report.paper import paper_target, why_not_the_papers
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 

@@ -9,7 +9,8 @@ import pytest
 from documents import generated
 
 from ddn_lightning.cli import main
-from ddn_lightning.report.paper import Cell, paper_targets
+from ddn_lightning.report.paper import paper_targets
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.gpu_hours import SUSTAINED, cost_table, er_step_operations, er_steps, gpu_hours, steps_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -14,7 +14,8 @@ import yaml
 from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import METHODS
-from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.report.paper import Target
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.plan import (
     DEFAULTS,
     TABLES,

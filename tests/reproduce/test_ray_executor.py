@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ddn_lightning.cli import main
-from ddn_lightning.report.paper import Cell, Target
+from ddn_lightning.report.paper import Target
+from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.plan import Options, plan
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.reproduce.ray_executor import RayExecutor
