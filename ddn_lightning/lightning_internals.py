@@ -12,7 +12,7 @@ from traceback import walk_stack, walk_tb
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 RESTORING = ("_restore_modules_and_callbacks", "restore_training_state")  # methods of the checkpoint connector
@@ -38,6 +38,11 @@ def batches_fetched(trainer: Trainer) -> int:
 def values_to_log(trainer: Trainer) -> dict[str, float]:
     """The values of the step just taken, as the loggers receive them."""
     return {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
+
+
+def duration_of(timer: Timer) -> float | None:
+    """The seconds after which a timer stops training, or ``None`` if it only measures."""
+    return timer._duration
 
 
 def drop_old_values(trainer: Trainer) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
@@ -109,3 +109,8 @@ def test_a_checkpoint_is_preloaded_by_a_function_that_lightning_calls_again_with
 def test_the_interval_of_a_model_checkpoint_is_found() -> None:
     assert internals.time_interval(ModelCheckpoint(train_time_interval=timedelta(minutes=5))) == timedelta(minutes=5)
     assert internals.time_interval(ModelCheckpoint()) is None
+
+
+def test_the_duration_of_a_timer_is_found() -> None:
+    assert internals.duration_of(Timer(duration={"seconds": 7})) == 7
+    assert internals.duration_of(Timer()) is None

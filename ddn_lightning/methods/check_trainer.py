@@ -19,7 +19,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import check_loops
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.lightning_internals import time_interval
+from ddn_lightning.lightning_internals import duration_of, time_interval
 
 NO_ACCUMULATION = "manual optimization steps on each batch: raise batch_size instead"
 AVERAGES = "CLSER with evaluate=stable evaluates a moving average of the network"
@@ -62,8 +62,8 @@ def check_trainer(trainer: Trainer) -> None:
             f"{type(trainer.strategy).__name__}: a gradient or an update of a shard alone would be wrong"
         )
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
-        if isinstance(callback, Timer) and (left := callback.time_remaining()) is not None and left <= 0:
-            raise ConfigurationError(f"max_time must be positive, got {callback.time_elapsed() + left:g} s")
+        if isinstance(callback, Timer) and (duration := duration_of(callback)) is not None and duration <= 0:
+            raise ConfigurationError(f"max_time must be positive, got {duration:g} s")
     if trainer.precision == "16-mixed":
         raise ConfigurationError(
             "precision must not be 16-mixed, which scales the loss: manual gradients are not unscaled. Use bf16-mixed"

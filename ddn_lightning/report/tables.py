@@ -73,7 +73,7 @@ def in_latex(text: str) -> str:
 def csv_table(records: Sequence[Mapping[str, object]]) -> str:
     """A CSV table with the keys of the first record as header; ``None`` is an empty cell.
 
-    Text that a spreadsheet would take for a formula gets an apostrophe before it.
+    Text that a spreadsheet would take for a formula gets an apostrophe before it, except options such as ``--lr 0.1``.
 
     >>> print(csv_table([{"class": "=1+1", "accuracy": -2.5}]), end="")
     class,accuracy
@@ -88,7 +88,8 @@ def csv_table(records: Sequence[Mapping[str, object]]) -> str:
 
 
 def _inert(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA) and not cell.startswith("--")
+    return f"'{cell}" if is_formula else cell
 
 
 def rounded(value: float | None) -> float | None:

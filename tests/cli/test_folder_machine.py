@@ -23,7 +23,6 @@ from ddn_lightning.cli import main
 from ddn_lightning.reproduce import executor
 from ddn_lightning.runs.run_folder import is_finished
 from ddn_lightning.runs.written_files import WrittenFiles
-from ddn_lightning.tune.study import ArmStudy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -167,11 +166,7 @@ class FolderMachine(RuleBasedStateMachine):
 
     @rule()
     def tune(self) -> None:
-        with (
-            mock.patch.object(subprocess, "Popen", RunHere),
-            mock.patch.object(executor, "POLL_SECONDS", 0),
-            mock.patch.object(ArmStudy, "_importance", return_value={}),
-        ):
+        with mock.patch.object(subprocess, "Popen", RunHere), mock.patch.object(executor, "POLL_SECONDS", 0):
             self.command("tune", "--methods", "er", "--trials", "1", *DIGITS)
 
     @rule(name=NAMES, what=st.sampled_from(("report", "compare", "predict", "test", "validate")))

@@ -10,6 +10,7 @@ from changed_tree import changed
 
 from ddn_lightning.cli import main
 from ddn_lightning.cli.resume import last_checkpoint
+from ddn_lightning.runs.written_files import WrittenFiles
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 SHORT = ["--trainer.limit_train_batches=2", "--data.epochs_per_task=1", "--trainer.enable_progress_bar=false"]
@@ -38,6 +39,7 @@ def files() -> dict[Path, bytes]:
 def refusal(checkpoint: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
     """What the command says, having touched nothing."""
     torch.save(checkpoint, LAST)
+    WrittenFiles(LAST.parents[1]).finish()
     before = files()
     capsys.readouterr()
     assert fit("--ckpt_path", "last", "--model.lr", "0.05") == 2  # config.yaml would change
