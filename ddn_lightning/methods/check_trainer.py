@@ -62,7 +62,8 @@ def check_trainer(trainer: Trainer) -> None:
             f"{type(trainer.strategy).__name__}: a gradient or an update of a shard alone would be wrong"
         )
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
-        if isinstance(callback, Timer) and (duration := duration_of(callback)) is not None and duration <= 0:
+        is_timer = type(callback) is Timer  # that of max_time; a subclass may count something else than seconds
+        if is_timer and (duration := duration_of(callback)) is not None and duration <= 0:
             raise ConfigurationError(f"max_time must be positive, got {duration:g} s")
     if trainer.precision == "16-mixed":
         raise ConfigurationError(
