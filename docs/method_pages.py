@@ -8,10 +8,10 @@ from mkdocs.structure.pages import Page
 
 from ddn_lightning import methods
 from ddn_lightning.names import METHODS
-from ddn_lightning.report.measured import measured_runs, measured_table
-from ddn_lightning.report.method_table import step_cost
-from ddn_lightning.report.published import measured, published
-from ddn_lightning.report.recorded_cost import COMMAND
+from study.measured import measured_runs, measured_table
+from study.method_table import step_cost
+from study.published import measured, published
+from study.recorded_cost import COMMAND
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -60,4 +60,4 @@ def _settings(key: str) -> str:
 
 def _results(key: str) -> str:
     table = measured_table([run for run in measured_runs() if run.group.method == key])
-    return f"## Results\n\nOur own runs, from `ddn_lightning/report/measured.csv`.\n\n{table}" if table else ""
+    return f"## Results\n\nOur own runs, from `study/measured.csv`.\n\n{table}" if table else ""

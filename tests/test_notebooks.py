@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "06_read_the_results": {"EPOCHS": 1},
     "07_what_is_behind_the_gain": {"EPOCHS": 1, "SEEDS": range(2), "WIDTH": 4},
 }
-FIGURES = {"01": 3, "02": 3, "03": 2, "04": 5, "05": 3, "06": 4, "07": 4}
+FIGURES = {"01": 3, "02": 3, "03": 2, "04": 5, "05": 3, "06": 4, "07": 3}
 
 
 def cells(path: Path, kind: str = "code") -> list[dict[str, Any]]:

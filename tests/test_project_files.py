@@ -2,7 +2,6 @@
 
 import os
 import re
-import runpy
 import subprocess
 import sys
 import tomllib
@@ -34,17 +33,6 @@ def test_the_rooms_of_the_contributors_page_are_those_of_the_package() -> None:
     rooms = {path.parent.name for path in (ROOT / "ddn_lightning").glob("*/__init__.py")}
     cells = re.findall(r"^\| (`.*?) \|", text, re.M)
     assert {room for cell in cells for room in re.findall(r"`(\w+)/`", cell)} == rooms
-
-
-def test_the_line_for_contributors_writes_the_generated_parts_as_they_are() -> None:
-    (script,) = re.findall(r"^python (docs/\S+)$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
-    refresh = runpy.run_path(str(ROOT / script))
-    parts, filled = refresh["parts"](), refresh["filled"]
-    pages = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))]
-    for name, part in parts.items():
-        (page,) = [page for page in pages if f"<!-- /{name} -->" in page]
-        assert filled(page, parts) == page, name
-        assert filled(page.replace(part.strip(), "older"), parts) == page, name
 
 
 def test_the_pages_count_the_methods_right() -> None:

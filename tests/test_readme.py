@@ -18,9 +18,9 @@ from torchvision.transforms.functional import to_pil_image
 
 from ddn_lightning import SplitDigits
 from ddn_lightning.names import TITLES, title_of
-from ddn_lightning.report.method_table import method_table
 from ddn_lightning.reproduce import plan
 from ddn_lightning.reproduce.plan import OTHERS as TABLES_OTHERS
+from study.method_table import method_table
 
 COMMANDS = commands(TEXT)
 OWN_MODULES = {

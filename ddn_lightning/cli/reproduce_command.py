@@ -16,15 +16,12 @@ from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
 from ddn_lightning.report import collection_table
 from ddn_lightning.report.paper import Target, why_not_the_papers
 from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
-from ddn_lightning.report.paper_setting import WIDTH
 from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.data_check import check_data
 from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
-from ddn_lightning.reproduce.gpu_hours import ASSUMPTION, gpu_hours
 from ddn_lightning.reproduce.plan import (
     COLLECTION,
     DEFAULTS,
@@ -74,9 +71,6 @@ def reproduce(arguments: Sequence[str]) -> int:
     if settings.dry_run:
         for run in runs:
             print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
-        hours = None if extra else gpu_hours([run.cell for run in runs], options.width or WIDTH)
-        if hours is not None:  # further options may change anything
-            note(f"{len(runs)} runs, about {hours:.1f} GPU hours at {ASSUMPTION}")
         return 0
     _check_places(options.runs, settings.output)
     check_data(runs)
@@ -113,7 +107,7 @@ def _parser() -> CommandParser:
     text = "Rows of configs/tuned.csv: paper, tuned or default; or a tuned.csv that ddn tune has written."
     parser.add_argument("--preset", type=str, default="paper", help=text)
     add_run_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="Only print the runs' commands, and their cost.")
+    parser.add_argument("--dry-run", action="store_true", help="Only print the runs' commands.")
     parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Format of the result.")
     parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
     return parser

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ddn_lightning.names import title_of
-from ddn_lightning.report.measured import HARD_CONTROL, Group, MeasuredRun, reported
 from ddn_lightning.report.paper_comparison import status_of
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, csv_table, markdown_table, rounded
@@ -55,28 +54,6 @@ def collect(
         measures = {name: estimate(getattr(result, name) for result in done) for name in MEASURES}
         entries.append(Entry(cell, status_of(planned, diverged.get(cell, 0)), len(done), measures))
     return entries
-
-
-def results_of(
-    cells: Sequence[Cell], runs: Sequence[MeasuredRun], data: str, network: str
-) -> dict[Cell, list[RunResult]]:
-    """Recorded results of those cells that were run, on seeds that served for nothing else.
-
-    Args:
-        cells: Cells of the table.
-        runs: Runs, such as those of ``measured.csv``.
-        data: Their dataset.
-        network: Their network.
-    """
-    groups, found = reported(runs), {}
-    for cell in cells:
-        arm = ("none", HARD_CONTROL) if cell.plugin == "hard" else (cell.plugin, cell.variant)
-        members = groups.get(Group(data, network, cell.setting, cell.buffer_size, cell.method, *arm))
-        if members is not None:
-            found[cell] = [
-                RunResult(run.acc, run.fm, run.per_task, run.calibrated_acc, run.calibrated_fm) for run in members
-            ]
-    return found
 
 
 def as_markdown(entries: Sequence[Entry]) -> str:

@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from ddn_lightning import ER, ERACE, BiasAdaptor, ConfigurationError, DERPlusPlus, Learner, ReplayMethod, Samples
-from ddn_lightning.distill.other_readings import UnseenOuter
+from study.other_readings import UnseenOuter
 
 
 def unrolled(adaptor: BiasAdaptor, method: Learner, inner: Samples, outer: Samples, stepped: str) -> Tensor:

@@ -30,8 +30,8 @@ from ddn_lightning import (
     TaskSequence,
 )
 from ddn_lightning.checkpoint.growth import grow_moments
-from ddn_lightning.distill.other_readings import FreeShare
 from ddn_lightning.optimization import evaluating
+from study.other_readings import FreeShare
 
 Make = Callable[[], ReplayMethod]
 LEARNERS = [(ER, None), (DERPlusPlus, None), (CLSER, None), (ERACE, None), (ER, DataDistillNet), (ER, BiasAdaptor)]

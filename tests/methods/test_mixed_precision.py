@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from ddn_lightning import CLSER, ER, LUCIR, MKD, ConfigurationError, DataDistillNet, ImageTransform, Samples
 from ddn_lightning.distill.label_distiller import soft_cross_entropy
-from ddn_lightning.distill.other_readings import NoExtraPass
 from ddn_lightning.methods.lode import decoupled_losses
 from ddn_lightning.methods.mkd import distillation_losses
 from ddn_lightning.methods.pcr import proxy_losses
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.scr import contrastive_loss
 from ddn_lightning.optimization import gradient_of_sum
+from study.other_readings import NoExtraPass
 
 LABELS = torch.tensor([0, 2, 1, 0])
 TRANSFORM = ImageTransform((0.5,), (0.25,))

@@ -3,8 +3,7 @@
 import csv
 import json
 
-from ddn_lightning.report.collection_table import as_csv, as_json, as_markdown, collect, results_of
-from ddn_lightning.report.measured import Group, MeasuredRun
+from ddn_lightning.report.collection_table import as_csv, as_json, as_markdown, collect
 from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.results import RunResult
 
@@ -45,31 +44,6 @@ def test_arms_that_were_not_selected_have_no_column() -> None:
         *["alone", "alone, calibrated"],
         *["+ DDN", "+ DDN, calibrated"],
     ]
-
-
-def test_recorded_runs_fill_the_arms_that_they_are_of() -> None:
-    def recorded(method: str, plugin: str, options: str, seed: int, acc: float, bed: str = "digits") -> MeasuredRun:
-        group = Group(bed, "ResNet18 width 8", "offline", 100, method, plugin, options)
-        return MeasuredRun(group, seed, acc, 20.0, (acc,), acc + 5, 10.0, 1.0, "ddn fit")
-
-    runs = [
-        recorded("er", "none", "", 11, 80.0),
-        recorded("er", "none", "", 12, 84.0),
-        recorded("er", "none", "", 1, 99.0),  # has served for choosing
-        recorded("er", "none", "lr=0.1", 11, 99.0),
-        recorded("er", "none", "", 11, 99.0, bed="digits@4"),
-        recorded("er", "none", "old_memory_weight=1", 11, 70.0),
-        recorded("er", "ddn", "lookahead=step", 11, 60.0),
-        recorded("er", "ddn", "", 11, 99.0),
-    ]
-    found = results_of([ER, HARD, DDN, DER], runs, "digits", "ResNet18 width 8")
-    assert {cell: [result.acc for result in results] for cell, results in found.items()} == {
-        ER: [80.0, 84.0],
-        HARD: [70.0],
-        DDN: [60.0],
-    }
-    (*_, line) = cells(as_markdown(collect(list(found), found)))
-    assert line[4:6] == ["82.00 ± 2.83 / 20.00 ± 0.00 (2)", "87.00 ± 2.83 / 10.00 ± 0.00 (2)"]
 
 
 def test_programs_get_a_record_for_each_method_and_plugin() -> None:

@@ -8,7 +8,6 @@ from ddn_lightning.report.figures.accuracy import (
 )
 from ddn_lightning.report.figures.anytime import anytime_figure, anytime_tasks_figure
 from ddn_lightning.report.figures.by_task import by_task_figure, shares_by_task
-from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.pareto import pareto_figure
 from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
@@ -25,7 +24,6 @@ __all__ = [
     "confusion_figure",
     "cost_figure",
     "entropy_figure",
-    "gain_figure",
     "pareto_figure",
     "probability_figure",
     "probability_map",

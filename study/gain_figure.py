@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddn_lightning.report.figures.style import in_style, panels, series
-from ddn_lightning.report.gain import Arm
-from ddn_lightning.report.measured import MEASURES, Measure
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import Estimate
+from study.gain import Arm
+from study.measured import MEASURES, Measure
 
 LABELS = {"acc": "average accuracy ACC (%)", "fm": "forgetting FM (%)"}
 LETTERS = 18  # in a line below an arm

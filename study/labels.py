@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from ddn_lightning.report.measured import (
+from ddn_lightning.report.tables import NOTHING, markdown_table
+from study.measured import (
     HARD_CONTROL,
     MEASURES,
     Group,
@@ -12,7 +13,6 @@ from ddn_lightning.report.measured import (
     interval,
     reported,
 )
-from ddn_lightning.report.tables import NOTHING, markdown_table
 
 CHOOSING_SEED = 0
 COLUMNS = ("label of the extra draw", f"ACC, seed {CHOOSING_SEED}", "FM", "ACC to ER", "FM to ER", "ACC to hard labels")

@@ -1,11 +1,9 @@
 """Where the fall of FM with calibrated statistics comes from."""
 
-import documents
 import pytest
-from documents import generated
 
-from ddn_lightning.report.forgetting_split import best_and_final, split_table
-from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs
+from study.forgetting_split import best_and_final, split_table
+from study.measured import Group, MeasuredRun, measured_runs
 
 BED = ("cifar10", "ResNet18 width 20", "online", 200)
 RUNNING = ((90.0,), (50.0, 80.0))
@@ -32,7 +30,3 @@ def test_the_parts_are_those_of_the_recorded_forgetting() -> None:
             if matrix and fm is not None:
                 best, final = best_and_final(matrix)
                 assert best - final == pytest.approx(fm, abs=0.02)
-
-
-def test_the_manual_shows_the_parts_as_measured() -> None:
-    assert generated(documents.TEXT, "parts of forgetting").strip() == split_table(measured_runs()).strip()

@@ -5,14 +5,10 @@ import shlex
 from itertools import product
 from pathlib import Path
 
-import documents
 import pytest
-from documents import generated
 
 from ddn_lightning.cli import main
-from ddn_lightning.report.measured import Group, measured_runs, measured_table
-from ddn_lightning.report.paper import paper_targets
-from ddn_lightning.reproduce.cell import Cell
+from study.measured import measured_runs, measured_table
 
 ROOT = Path(__file__).parents[2]
 HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,"
@@ -66,11 +62,6 @@ def test_without_runs_to_report_there_is_no_table() -> None:
     assert measured_table([run for run in measured_runs(TEXT) if run.seed == 5]) == ""
 
 
-def test_the_manual_shows_what_was_measured() -> None:
-    shown = generated(documents.TEXT, "measured")
-    assert shown.strip() == measured_table(measured_runs()).strip()
-
-
 def test_each_measured_run_is_there_once_and_adds_up() -> None:
     runs = measured_runs()
     assert len({(run.group, run.seed) for run in runs}) == len(runs)
@@ -94,64 +85,6 @@ def test_accuracy_and_forgetting_are_those_of_the_recorded_matrices() -> None:
             drops = [max(row[task] for row in matrix[task:]) - last[task] for task in range(len(before))]
             assert sum(last) / len(last) == pytest.approx(acc, abs=0.02), run
             assert fm is None or sum(drops) / len(drops) == pytest.approx(fm, abs=0.02), run
-
-
-def test_what_the_manual_says_of_the_newer_methods_is_so() -> None:
-    runs = {
-        (run.group.method, run.group.plugin, run.group.options): run
-        for run in measured_runs()
-        if run.group.test_bed == ("cifar10", "ResNet18 width 20 in bf16-mixed", "online", 200)
-    }
-    text = documents.PAGES["docs/science/results.md"].partition("Of the newer methods")[2].partition("With M = 500")[0]
-    shown = [float(number) for number in re.findall(r"\d+\.\d\d", text)]
-    names = ("a_gem", "der", "scr", "gdumb", "pcr", "mkd", "mir", "gss", "er", "lode")
-    best = {name: max(run.acc for key, run in runs.items() if key[:2] == (name, "none")) for name in names}
-    (two_steps,) = (
-        run.acc
-        for run in measured_runs()
-        if run.group == Group("cifar10", "ResNet18 width 20", "online", 200, "er", "none", "replay_steps=2")
-        and run.seed == 20
-    )
-    rar = runs["rar", "none", ""]
-    assert shown == [*best.values(), runs["lode", "none", ""].fm, rar.acc, two_steps, rar.calibrated_acc]
-    assert rar.calibrated_acc == max(run.calibrated_acc for run in runs.values() if run.calibrated_acc is not None)
-    others = [run for key, run in runs.items() if key[0] not in ("lode", "mkd")]
-    assert best["lode"] == max(run.acc for run in runs.values())
-    assert all(run.fm > runs["lode", "none", ""].fm for run in others)
-    gains = {key: run.calibrated_acc - run.acc for key, run in runs.items() if run.calibrated_acc is not None}
-    assert min(gains[name, "none", ""] for name in ("er", "cls_er", "der", "mir", "rar", "si")) > 6
-    assert gains["er", "cba", ""] == pytest.approx(6, abs=0.2)
-    assert max(abs(gains["er_ace", "none", ""]), abs(gains["pcr", "none", "lr=0.1"])) < 0.5
-    lost = gains["lode", "none", ""], gains["mkd", "none", "Adam, lr=0.0005"]
-    assert -4 < min(lost) < max(lost) < -2
-
-
-def test_what_the_manual_says_of_a_larger_memory_is_so() -> None:
-    bed = ("cifar10", "ResNet18 width 20 in bf16-mixed", "online", 500)
-    runs = {(run.group.method, run.group.plugin): run for run in measured_runs() if run.group.test_bed == bed}
-    in_float32 = Group(bed[0], "ResNet18 width 20", *bed[2:], "er", "none", "")
-    (plain,) = (run.acc for run in measured_runs() if run.group == in_float32)
-    er, lode, gdumb, der = (runs[name, "none"] for name in ("er", "lode", "gdumb", "der"))
-    best = [runs[key] for key in (("rar", "none"), ("scr", "none"), ("er", "cba"))]
-    hosts = [runs[name, "none"] for name in ("cls_er", "er_ace", "derpp", "icarl")]
-    text = documents.PAGES["docs/science/results.md"].partition("With M = 500, on the same seed")[2].partition("##")[0]
-    shown = [float(number) for number in re.findall(r"\d+\.\d\d", text)]
-    beside = [(run.acc, paper_targets()[Cell("online", "cifar10", 500, run.group.method)].acc) for run in hosts]
-    expected = [er.acc, er.calibrated_acc, *(run.acc for run in best), *(run.calibrated_acc for run in best)]
-    expected += [lode.acc, plain, *(value for pair in beside for value in pair)]
-    assert shown == [*expected, hosts[0].calibrated_acc, hosts[2].calibrated_acc, gdumb.acc, der.acc]
-    assert hosts[0].calibrated_acc > er.calibrated_acc > hosts[2].calibrated_acc
-    assert f"{best[0].cpu_minutes:.1f} CPU minutes instead of {er.cpu_minutes:.1f}." in " ".join(text.split())
-    assert {run.seed for run in runs.values()} == {20}
-    newer = {key: run for key, run in runs.items() if run not in hosts}
-    above = {("rar", "none"), ("scr", "none"), ("er", "cba")}
-    assert {key for key, run in newer.items() if run.acc > er.acc} == above
-    assert {key for key, run in newer.items() if run.calibrated_acc > er.calibrated_acc} == above
-    gains = {key: run.calibrated_acc - run.acc for key, run in runs.items()}
-    assert max(abs(gains.pop((name, "none"))) for name in ("a_gem", "gdumb", "icarl", "rar")) < 1
-    lost = [gains.pop((name, "none")) for name in ("pcr", "mkd", "scr")]
-    assert -3.2 < min(lost) < max(lost) < -0.7
-    assert min(gains.values()) > 1.5
 
 
 def some_commands() -> list[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddn_lightning.report.measured import HARD_CONTROL, MEASURES, Group, MeasuredRun, difference, interval, reported
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import Estimate, estimate
+from study.measured import HARD_CONTROL, MEASURES, Group, MeasuredRun, difference, interval, reported
 
 ONLY_STATISTICS = "a draw that only moves statistics"
 # From ER to ER + DDN, one thing at a time: what each arm adds to the one before, its plug-in and its options.

@@ -1,7 +1,7 @@
 """Alternatives to Data-Distill-Net that were measured and not adopted; their rows in ``measured.csv`` can be repeated.
 
 Each overrides a few lines and is run by its import path:
-``ddn fit ... --model.distiller ddn_lightning.distill.other_readings.WithinMixture``. *Readings* are other
+``ddn fit ... --model.distiller study.other_readings.WithinMixture``. *Readings* are other
 interpretations of the paper; *variants* go beyond it.
 """
 

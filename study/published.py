@@ -3,15 +3,15 @@
 import csv
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from ddn_lightning.names import METHODS, title_of
-from ddn_lightning.report.measured import MEASURES, Group, MeasuredRun, measured_runs, reported
 from ddn_lightning.report.paper import paper_targets
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table
 from ddn_lightning.reproduce.cell import Cell
+from study.measured import MEASURES, Group, MeasuredRun, measured_runs, reported
 
 DATA, SETTING, BUFFER_SIZE, LARGER = "cifar10", "online", 200, 500  # of our runs beside published ones
 NETWORKS = {"ResNet18 width 20": "", "ResNet18 width 20 in bf16-mixed": ", bf16"}  # of which the first that was run
@@ -62,7 +62,7 @@ def _all_published(method: str) -> list[Published]:
     ]
     if of_paper:
         return of_paper
-    text = (files("ddn_lightning.report") / "published.csv").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("published.csv").read_text(encoding="utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if row["method"] == method]
     texts = ("network", "source", "note", "our_options")
     return [Published(row["acc"], int(row["buffer_size"]), *(row[name] for name in texts)) for row in rows]

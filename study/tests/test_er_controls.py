@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from ddn_lightning import ER, Forgetting, ReplayMethod
 from ddn_lightning.batch_statistics import measure
-from ddn_lightning.methods.er_controls import MemoryStep, MixedDraw, NewestStatistics, StatisticsDraw
+from study.er_controls import MemoryStep, MixedDraw, NewestStatistics, StatisticsDraw
 
 MEAN = "backbone.layers.1.running_mean"
 

@@ -1,31 +1,39 @@
-"""Writes the generated parts of the front page and the manual, and its figures, from the records of the package.
+"""Writes the generated parts of the front page and the manual, and its figures, from the study's records.
 
-A part stands between ``<!-- name -->`` and ``<!-- /name -->``. Run ``python docs/refresh.py`` after a change of
+A part stands between ``<!-- name -->`` and ``<!-- /name -->``. Run ``python -m study.refresh`` after a change of
 ``measured.csv``, ``published.csv``, a record in ``benchmarks/records`` or a method's ``facts``.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from matplotlib.figure import Figure
 
 from benchmarks.common import as_markdown, read_record
 from ddn_lightning.names import stream_table
 from ddn_lightning.report import collection_table
-from ddn_lightning.report.ablation import TABLE_3, WEIGHTS, ablation_table
-from ddn_lightning.report.beside_paper import agreement_table, cells_beside_paper, per_task_table
-from ddn_lightning.report.figures.beside_paper import beside_paper_figure
-from ddn_lightning.report.figures.gain import gain_figure
 from ddn_lightning.report.figures.style import save_as
-from ddn_lightning.report.forgetting_split import split_table
-from ddn_lightning.report.gain import gain_arms, gain_table
-from ddn_lightning.report.labels import label_table
-from ddn_lightning.report.measured import measured_runs, measured_table
-from ddn_lightning.report.method_table import method_list, method_table
-from ddn_lightning.report.published import memory_table
-from ddn_lightning.reproduce.gpu_hours import cost_table
 from ddn_lightning.reproduce.plan import COLLECTION, table
+from study.ablation import TABLE_3, WEIGHTS, ablation_table
+from study.beside_paper import agreement_table, cells_beside_paper, per_task_table
+from study.beside_paper_figure import beside_paper_figure
+from study.collection import results_of
+from study.forgetting_split import split_table
+from study.gain import gain_arms, gain_table
+from study.gain_figure import gain_figure
+from study.labels import label_table
+from study.measured import measured_runs, measured_table
+from study.method_table import method_list, method_table
+from study.published import memory_table
 
 ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
 SMALL = ("cifar10@16", "ResNet18 width 16", "online", 200)  # the test bed of the study
+FIGURES: Mapping[str, Callable[[], Figure]] = {
+    "docs/pictures/beside_paper.svg": lambda: beside_paper_figure(cells_beside_paper(measured_runs())),
+    "docs/pictures/gain.svg": lambda: gain_figure(gain_arms(measured_runs(), SMALL)),
+}
 
 
 def parts() -> dict[str, str]:
@@ -45,7 +53,6 @@ def parts() -> dict[str, str]:
         "parts of forgetting": split_table(runs),
         "labels of table 3": ablation_table(runs, SMALL, TABLE_3),
         "weights": ablation_table(runs, SMALL, WEIGHTS),
-        "not reached": cost_table(),
         "speed": _speed(),
         "collection, 16 x 16": _collection(),
     }
@@ -56,7 +63,8 @@ def filled(text: str, generated: dict[str, str]) -> str:
     for name, part in generated.items():
         mark = re.escape(name)
         pattern = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", re.DOTALL)
-        text = pattern.sub(lambda _, part=part: f"{part.strip()}\n", text)
+        replacement = f"{part.strip()}\n".replace("\\", r"\\")
+        text = pattern.sub(replacement, text)
     return text
 
 
@@ -73,20 +81,26 @@ def _folded(title: str, *tables: str) -> str:
 def _collection() -> str:
     """All methods on the study's images, with their own settings."""
     cells = [target.cell for target in table(COLLECTION) if target.cell.data == "image_folder"]
-    results = collection_table.results_of(cells, measured_runs(), *SMALL[:2])
+    results = results_of(cells, measured_runs(), *SMALL[:2])
     return collection_table.as_markdown(collection_table.collect(list(results), results))
 
 
-if __name__ == "__main__":
-    generated = parts()
-    pages = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))}
+def refresh() -> list[Path]:
+    """Write the pages and the figures; returns the pages that have changed."""
+    generated, changed = parts(), []
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
     for name in generated:
         if not any(f"<!-- {name} -->" in text and f"<!-- /{name} -->" in text for text in pages.values()):
             raise SystemExit(f"some page must have the marks <!-- {name} --> and <!-- /{name} -->")
     for path, text in pages.items():
         if (new := filled(text, generated)) != text:
             path.write_text(new, encoding="utf-8")
-            print(path.relative_to(ROOT))
-    runs = measured_runs()
-    save_as(beside_paper_figure(cells_beside_paper(runs)), ROOT / "docs/pictures/beside_paper.svg")
-    save_as(gain_figure(gain_arms(runs, SMALL)), ROOT / "docs/pictures/gain.svg")
+            changed.append(path)
+    for picture, draw in FIGURES.items():
+        save_as(draw(), ROOT / picture)
+    return changed
+
+
+if __name__ == "__main__":
+    for changed in refresh():
+        print(changed.relative_to(ROOT))

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ddn_lightning.report.measured import Matrix, MeasuredRun, reported
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import as_ranges, markdown_table
+from study.measured import Matrix, MeasuredRun, reported
 
 COLUMNS = ("data", "network", "M", "seeds", "FM", "best accuracy of old tasks", "their final accuracy")
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ddn_lightning.distill.data_distill_net import DataDistillNet
-from ddn_lightning.distill.other_readings import OwnPrediction, WithinMixture
 from ddn_lightning.samples import Samples
+from study.other_readings import OwnPrediction, WithinMixture
 
 
 def test_g_old_takes_part_in_training_only_within_the_mixture() -> None:

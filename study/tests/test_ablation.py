@@ -1,11 +1,7 @@
 """The paper's ablations: the arms' means over common seeds, and that the manual shows them as measured."""
 
-import documents
-import pytest
-from documents import generated
-
-from ddn_lightning.report.ablation import DDN, TABLE_3, WEIGHTS, TitledArm, ablation_table
-from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs
+from study.ablation import DDN, TABLE_3, WEIGHTS, TitledArm, ablation_table
+from study.measured import Group, MeasuredRun, measured_runs
 
 BED = ("cifar10@16", "ResNet18 width 16", "online", 200)
 ER: TitledArm = ("ER", "none", "")
@@ -27,11 +23,6 @@ def test_arms_are_averaged_over_the_seeds_that_all_of_them_have() -> None:
         "| DDN | 31.00 ± 1.41 | 32.00 ± 1.41 | 33.00 ± 1.41 | 34.00 ± 1.41 | 41.93 / 35.28 |",
         "| other | 41.00 ± 1.41 | 42.00 ± 1.41 | 43.00 ± 1.41 | 44.00 ± 1.41 | - |",
     ]
-
-
-@pytest.mark.parametrize(("name", "arms"), [("labels of table 3", TABLE_3), ("weights", WEIGHTS)])
-def test_the_manual_shows_the_ablations_as_measured(name: str, arms: tuple[TitledArm, ...]) -> None:
-    assert generated(documents.TEXT, name).strip() == ablation_table(measured_runs(), BED, arms).strip()
 
 
 def test_what_the_manual_says_of_the_labels_is_so() -> None:

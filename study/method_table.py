@@ -2,9 +2,9 @@
 
 from ddn_lightning import methods
 from ddn_lightning.names import METHODS
-from ddn_lightning.report.published import BUFFER_SIZE, measured, published
-from ddn_lightning.report.recorded_cost import recorded_steps
 from ddn_lightning.report.tables import NOTHING, markdown_table
+from study.published import BUFFER_SIZE, measured, published
+from study.recorded_cost import recorded_steps
 
 NOTE = f"""\
 *ER steps*: processor time of a step to that of ER's, without work at a task's end ([Speed](docs/science/speed.md)).

@@ -1,7 +1,7 @@
 """Variants of Experience Replay that isolate the effects of a replayed batch: gradient, BatchNorm statistics, domain.
 
 Controls of a study, run by their import path:
-``ddn fit ... --model ddn_lightning.methods.er_controls.StatisticsDraw``.
+``ddn fit ... --model study.er_controls.StatisticsDraw``.
 """
 
 from typing import Any

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from ddn_lightning import ER, DataDistillNet, FrozenNetwork, ReplayMethod, Samples
-from ddn_lightning.distill import other_readings
 from ddn_lightning.distill.label_distiller import one_hot
+from study import other_readings
 
 VARIANTS = [
     other_readings.MovedByLookAhead,

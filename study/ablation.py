@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ddn_lightning.report.beside_paper import paper_target_of
-from ddn_lightning.report.gain import ONLY_STATISTICS
-from ddn_lightning.report.measured import HARD_CONTROL, MEASURES, Group, MeasuredRun, reported
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, as_ranges, markdown_table
+from study.beside_paper import paper_target_of
+from study.gain import ONLY_STATISTICS
+from study.measured import HARD_CONTROL, MEASURES, Group, MeasuredRun, reported
 
 TitledArm = tuple[str, str, str]  # title, plug-in and options
 DDN = "ddn", "lookahead=step"

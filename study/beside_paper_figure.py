@@ -6,9 +6,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddn_lightning.report.beside_paper import CellBeside, agreement, by_images
 from ddn_lightning.report.figures.style import GRID, LEGEND_LINE, in_style, legend_shape, panels, series
-from ddn_lightning.report.measured import MEASURES, Measure
+from study.beside_paper import CellBeside, agreement, by_images
+from study.measured import MEASURES, Measure
 
 SIZE = (6.4, 4.9)  # inches of a panel
 MARGIN = 0.08  # of an axis, beyond its outermost values

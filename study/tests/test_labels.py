@@ -1,10 +1,7 @@
 """Labels that were tried: chosen on one seed, held against their controls on others."""
 
-import documents
-from documents import generated
-
-from ddn_lightning.report.labels import LABELS, label_table
-from ddn_lightning.report.measured import Group, MeasuredRun, measured_runs
+from study.labels import LABELS, label_table
+from study.measured import Group, MeasuredRun, measured_runs
 
 BED = ("cifar10@16", "ResNet18 width 16", "online", 200)
 HALVES = "inner and outer from disjoint halves"
@@ -36,7 +33,3 @@ def test_a_label_without_fresh_seeds_shows_its_choosing_seed_only() -> None:
 def test_every_label_that_is_shown_was_measured() -> None:
     known = {run.group for run in measured_runs() if run.calibrated_acc is not None}
     assert [title for title, *arm in LABELS if Group(*BED, "er", *arm) not in known] == []
-
-
-def test_the_manual_shows_the_labels_as_they_were_measured() -> None:
-    assert generated(documents.TEXT, "labels").strip() == label_table(measured_runs(), BED).strip()
