@@ -32,8 +32,8 @@ from ddn_lightning import (
     Samples,
 )
 from ddn_lightning.cli import main
+from ddn_lightning.core.portable_learner import PortableLearner
 from ddn_lightning.methods import lucir, pixel_distillation
-from ddn_lightning.methods.portable_learner import PortableLearner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 LAST = Path("checkpoints/last.ckpt")

@@ -9,15 +9,22 @@ from torch import Tensor, nn
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, is_within_step, settle
 from ddn_lightning.checkpoint.record import (
+    CHECKPOINT_KEY,
+    MODEL,
+    TRANSFORM,
     check_contents,
     check_number_of_classes,
     checked_progress,
     checked_record,
     checked_test_accuracy,
+    model_of,
     move_epochs_evaluated,
 )
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.construction import construction_of, plain
+from ddn_lightning.core.divergence_guard import DivergenceGuard
+from ddn_lightning.core.growing_learner import GrowingLearner, grow_as_in_other_processes
+from ddn_lightning.core.start_checks import check_sequence
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.image_transform import ImageTransform
@@ -25,10 +32,6 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import batches_fetched, drop_old_values, has_trainer, is_resuming
-from ddn_lightning.methods.divergence_guard import DivergenceGuard
-from ddn_lightning.methods.growing_learner import GrowingLearner, grow_as_in_other_processes
-from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM, model_of
-from ddn_lightning.methods.start_checks import check_sequence
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import widened
