@@ -213,7 +213,7 @@ class Learner(Constructed, LightningModule, ABC):
             self.get_buffer(name)[task] = row
 
     @abstractmethod
-    def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:
+    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
         """Queue a loss for the next finiteness check, which stops training on NaN or infinity."""
 
     @abstractmethod

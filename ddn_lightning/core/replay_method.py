@@ -174,7 +174,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         for _ in range(self.replay_steps):
             value, loss = self._step(batch)
         if is_logged(self.trainer):  # not in each step: log() takes half a millisecond
-            self.check_losses()
+            self.guard.check_losses(self)
             # on the host, since Lightning reads progress-bar values after every step
             self.log("train/loss", value.cpu(), prog_bar=True)
         self.step_schedulers()
@@ -276,7 +276,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         if self.distiller is not None:
             needed.append(DistillNetSnapshot())
         present = self.trainer.callbacks  # type: ignore[attr-defined]
-        return [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
+        missing = [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
+        return [self.guard, *missing]
 
     def setup(self, stage: str) -> None:
         """For a fit, clear the memory."""
