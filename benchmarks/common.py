@@ -20,10 +20,10 @@ from torch.utils.benchmark import Measurement, Timer
 from torch.utils.flop_counter import FlopCounterMode
 
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.methods.gdumb import GDumb
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
-from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.resnet18 import ResNet18
 from ddn_lightning.samples import Samples

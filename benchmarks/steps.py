@@ -9,8 +9,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.common import PreparedMethod, Row, Workload, arguments, counts, finish, interleaved, workload_of
 from ddn_lightning import methods
+from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.distill.data_distill_net import DataDistillNet
-from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.names import METHODS
 
 ER = "ER"

@@ -5,9 +5,11 @@ The public names of all sub-packages, which each list their own in ``__all__``.
 
 from importlib.metadata import version
 
-from ddn_lightning import callbacks, data, distill, memory, methods
+from ddn_lightning import callbacks, core, data, deploy, distill, memory, methods
 from ddn_lightning.callbacks import *  # noqa: F403
+from ddn_lightning.core import *  # noqa: F403
 from ddn_lightning.data import *  # noqa: F403
+from ddn_lightning.deploy import *  # noqa: F403
 from ddn_lightning.distill import *  # noqa: F403
 from ddn_lightning.distributed import gather_shares, local_share, sum_across_ranks
 from ddn_lightning.errors import ClosedTestSetError, ConfigurationError, DivergenceError
@@ -45,7 +47,9 @@ __all__ = [
     "sum_across_ranks",
 ]
 __all__ += callbacks.__all__
+__all__ += core.__all__
 __all__ += data.__all__
+__all__ += deploy.__all__
 __all__ += distill.__all__
 __all__ += memory.__all__
 __all__ += methods.__all__

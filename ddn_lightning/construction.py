@@ -14,6 +14,7 @@ CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
 PRETRAINED = "pretrained"  # argument of a backbone
 PLAIN = (bool, int, float, str, type(None))
 Made = TypeVar("Made", bound="Constructed")
+Found = TypeVar("Found")
 
 
 class Constructed:
@@ -162,8 +163,8 @@ def kind_of_argument(cls: type, name: str) -> type[Constructed]:
 
 
 def find_class(
-    path: object, base: type[Made], what: str, classes: Sequence[type] = (), advice: str | None = None
-) -> type[Made]:
+    path: object, base: type[Found], what: str, classes: Sequence[type] = (), advice: str | None = None
+) -> type[Found]:
     """The class with a name from a checkpoint, if it is one of a kind. Nothing is imported.
 
     Args:

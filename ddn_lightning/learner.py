@@ -81,6 +81,8 @@ class Learner(Constructed, LightningModule, ABC):
     head: nn.Module
     num_classes: int
     transform: ImageTransform | None
+    class_names: tuple[str, ...] | None = None  # of the data that it was trained on, if they have names
+    image_shape: tuple[int, ...] | None = None  # (channels, height, width)
     streams: RandomStreams
     memory: Memory
     replay_batch_size: int
@@ -107,6 +109,16 @@ class Learner(Constructed, LightningModule, ABC):
     @abstractmethod
     def sequence(self) -> TaskSequence:
         """The data module."""
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The name of each class; its number where the data has no names, and for outputs without a class."""
+        known = self.class_names or ()
+        return (*known, *map(str, range(len(known), self.num_classes)))
+
+    @abstractmethod
+    def remember_modes(self) -> None:
+        """Note which modules are in training mode."""
 
     @property
     def network(self) -> nn.Module:
@@ -201,7 +213,7 @@ class Learner(Constructed, LightningModule, ABC):
             self.get_buffer(name)[task] = row
 
     @abstractmethod
-    def note_loss(self, value: Tensor, what: str = "loss", **learning_rates: float) -> None:
+    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
         """Queue a loss for the next finiteness check, which stops training on NaN or infinity."""
 
     @abstractmethod

@@ -4,12 +4,12 @@ import inspect
 from types import ModuleType
 
 from ddn_lightning import data, distill, methods
+from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.core.start_checks import obstacle_to
 from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.learner import Facts
-from ddn_lightning.methods.replay_method import ReplayMethod
-from ddn_lightning.methods.start_checks import obstacle_to
 
 
 def _facts_of(package: ModuleType, base: type[ReplayMethod] | type[LabelDistiller]) -> dict[str, Facts]:

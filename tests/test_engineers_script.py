@@ -17,7 +17,7 @@ from trials import offline_wandb, wandb_config
 
 import ddn_lightning
 from ddn_lightning import DERPlusPlus, TaskSequence
-from ddn_lightning.methods.model_file import onnx_session
+from ddn_lightning.deploy.export import onnx_session
 
 pytest.importorskip("onnxruntime")
 timm = pytest.importorskip("timm")

@@ -54,8 +54,8 @@ WAITS: dict[type[ReplayMethod], dict[str, str]] = {
 }
 WAITS_WHEN_LOGGING = {
     "distill/bilevel_distiller.py:BilevelDistiller.terms_to_log": "how much of a label lies on the classes of a mask",
-    "methods/replay_method.py:ReplayMethod.training_step": "the loss, for the progress bar",
-    "methods/divergence_guard.py:_first_on_any_rank": "whether all losses since the last look are finite",
+    "core/replay_method.py:ReplayMethod.training_step": "the loss, for the progress bar",
+    "callbacks/divergence_guard.py:_first_on_any_rank": "whether all losses since the last look are finite",
     "lightning": "all else that is logged, for the loggers",
 }
 

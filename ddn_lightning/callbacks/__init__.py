@@ -2,6 +2,7 @@
 
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
+from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint, SaveProgress
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
@@ -15,6 +16,7 @@ from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 __all__ = [
     "ContinualEvaluation",
     "DistillNetSnapshot",
+    "DivergenceGuard",
     "Forgetting",
     "LastCheckpoint",
     "LoggedCurves",

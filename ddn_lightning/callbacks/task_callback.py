@@ -1,8 +1,11 @@
 """Callback hooks for task ends and divergence, which Lightning does not have."""
 
-from lightning.pytorch import Callback, Trainer
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Learner
 
 
@@ -29,3 +32,17 @@ class TaskCallback(Callback):
 
     def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Called when a task is completely done: before the next task, or after training."""
+
+
+def call_task_hook(trainer: Trainer, hook: str, *arguments: Any) -> None:
+    """Call a hook of all task callbacks, in their order."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
+        if isinstance(callback, TaskCallback):
+            getattr(callback, hook)(trainer, *arguments)
+
+
+def method_of(module: LightningModule) -> Learner:
+    """A module as the method that a callback needs; refuse any other module."""
+    if not isinstance(module, Learner):
+        raise ConfigurationError(f"this callback needs a method such as ER, got {type(module).__name__}")
+    return module

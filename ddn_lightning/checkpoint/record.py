@@ -10,9 +10,11 @@ from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import FORMAT
+from ddn_lightning.construction import CLASS_PATH, INIT_ARGS
 from ddn_lightning.errors import ConfigurationError
 
-OF_SEQUENCE = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
+CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the record, and entries of it
+SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
 TEST_ACCURACIES = ("class_il", "task_il", "calibrated")  # the last: class-incremental, calibrated statistics
 NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
@@ -24,9 +26,19 @@ def checked_record(record: object, method: str) -> dict[str, Any]:
     saved = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence"))
     if saved["method"] != method:
         raise ConfigurationError(f"expected a checkpoint of {method}, got one of {saved['method']}")
-    sequence = checks.mapping("record of the sequence", saved["sequence"], OF_SEQUENCE)
+    sequence = checks.mapping("record of the sequence", saved["sequence"], SEQUENCE_KEYS)
     checks.integer("seed of the data order", sequence["shuffle_seed"], most=checks.LARGEST_SEED)
     return {**saved, "format": checks.integer("format", saved.get("format", 1), 1, FORMAT)}
+
+
+def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The class and the arguments of the method that wrote a checkpoint."""
+    if CHECKPOINT_KEY not in checkpoint:
+        raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
+    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY])
+    if MODEL not in record:
+        raise ConfigurationError("the checkpoint does not say how its method was made, as those of version 0.1")
+    return checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))
 
 
 def check_number_of_classes(record: dict[str, Any], num_classes: int, may_be_fewer: bool) -> None:

@@ -25,10 +25,10 @@ from ddn_lightning.cli.grow import grown_arguments, is_growing
 from ddn_lightning.cli.imports import check_class_paths, check_run_configs, current_folder_on_path, without_imports
 from ddn_lightning.cli.lost_process import loss_of_a_process
 from ddn_lightning.cli.parser import COMPLETION, DDNParser
+from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.deploy.load import find_checkpoint
 from ddn_lightning.errors import ConfigurationError, DivergenceError, SavingError
-from ddn_lightning.methods.loading import find_checkpoint
-from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.notes import printable
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import ddn_lightning
 from ddn_lightning.cli.output import check_output
 from ddn_lightning.cli.parser import CommandParser
-from ddn_lightning.methods.model_file import format_of
+from ddn_lightning.deploy.export import format_of
 
 DESCRIPTION = """Write a trained method as a file that predicts without this package: ddn export runs/mine -o
 model.onnx. The file takes raw uint8 images (batch, channels, height, width) in batches of any size and returns the

@@ -30,9 +30,9 @@ from ddn_lightning.cli.resume import checkpoint_of, default_name, last_checkpoin
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.cli.run_loggers import run_loggers
 from ddn_lightning.cli.user_mistake import user_mistake
+from ddn_lightning.deploy.load import find_checkpoint
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
 from ddn_lightning.lightning_internals import kill_processes_of
-from ddn_lightning.methods.loading import find_checkpoint
 from ddn_lightning.notes import note
 from ddn_lightning.runs.files import is_pipe
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder, is_finished

@@ -11,8 +11,8 @@ import yaml
 
 from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, path_of
 from ddn_lightning.data.grown_sequence import GrownSequence
+from ddn_lightning.deploy.load import find_checkpoint
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.methods.loading import find_checkpoint
 from ddn_lightning.runs.config import read_settings
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, CURVES_FILE
 

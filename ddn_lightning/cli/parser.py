@@ -21,7 +21,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # ActionConfigFile is 
 )
 from lightning.pytorch.cli import LightningArgumentParser
 
-from ddn_lightning import data, distill, memory, methods, networks
+from ddn_lightning import core, data, distill, memory, methods, networks
 from ddn_lightning.construction import full_signature
 from ddn_lightning.errors import ConfigurationError, did_you_mean
 from ddn_lightning.notes import printable
@@ -31,7 +31,7 @@ from ddn_lightning.shipped_configs import STANDARD_INPUT, find_config, shipped_n
 COMPLETION = "_ARGCOMPLETE"  # variable of argcomplete: how many words of the shell's line name the program
 PARSER_MODE = "limited_yaml"  # the name of our loader in jsonargparse
 CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and base class of its choices
-    "model": (methods, methods.ReplayMethod),
+    "model": (methods, core.ReplayMethod),
     "data": (data, data.TaskSequence),
     "backbone": (networks, networks.Backbone),
     "distiller": (distill, distill.LabelDistiller),

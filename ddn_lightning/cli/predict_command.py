@@ -10,9 +10,10 @@ from ddn_lightning.cli.output import STANDARD_OUTPUT, check_no_input, check_outp
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.data.decoding import show_progress
 from ddn_lightning.data.image_tree import images_below
+from ddn_lightning.deploy.predict import Predictions
+from ddn_lightning.deploy.predict import predict as predict_images
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.methods.portable_learner import PortableLearner
-from ddn_lightning.methods.prediction import Predictions
+from ddn_lightning.learner import Learner
 from ddn_lightning.report.tables import csv_table
 
 DESCRIPTION = """Classify images by a trained method: ddn predict runs/mine photos/ -o classes.csv. One line per image:
@@ -33,10 +34,10 @@ def predict(arguments: Sequence[str]) -> int:
     return 0
 
 
-def predictions_of(method: PortableLearner, files: Sequence[str], batch_size: int) -> Iterable[Predictions]:
+def predictions_of(method: Learner, files: Sequence[str], batch_size: int) -> Iterable[Predictions]:
     """The predictions for image files, a batch at a time, with a progress bar."""
     parts = [files[start : start + batch_size] for start in range(0, len(files), batch_size)]
-    return (method.predict(part) for part in show_progress(parts, "predicting", len(parts)))
+    return (predict_images(method, part) for part in show_progress(parts, "predicting", len(parts)))
 
 
 def as_csv(found: Sequence[Predictions], files: Sequence[str], top: int) -> str:

@@ -6,9 +6,9 @@ from traceback import walk_tb
 import torch
 
 from ddn_lightning.cli.lost_process import mistake_in_a_process
+from ddn_lightning.core.start_checks import TOO_FEW_VALUES, single_image
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import is_restoring
-from ddn_lightning.methods.start_checks import TOO_FEW_VALUES, single_image
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError on a CPU

@@ -8,7 +8,6 @@ from ddn_lightning.methods.derpp import DERPlusPlus
 from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.er_ace import ERACE
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
-from ddn_lightning.methods.exported_model import ExportedModel
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.gdumb import GDumb
 from ddn_lightning.methods.gss import GSS
@@ -22,10 +21,7 @@ from ddn_lightning.methods.mkd import MKD
 from ddn_lightning.methods.mnemonics import Mnemonics
 from ddn_lightning.methods.pcr import PCR
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
-from ddn_lightning.methods.portable_learner import load
-from ddn_lightning.methods.prediction import Predictions
 from ddn_lightning.methods.rar import RAR
-from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.methods.scr import SCR
 from ddn_lightning.methods.si import SI
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
@@ -50,7 +46,6 @@ __all__ = [
     "BiC",
     "DERPlusPlus",
     "ExemplarMethod",
-    "ExportedModel",
     "Finetune",
     "GDumb",
     "ICaRL",
@@ -58,8 +53,5 @@ __all__ = [
     "LoDM",
     "Mnemonics",
     "PixelDistillation",
-    "Predictions",
-    "ReplayMethod",
     "WholeBufferDistillation",
-    "load",
 ]

@@ -154,7 +154,7 @@ class BiC(ExemplarMethod):
         logits = self.masked(self.outputs_of(self.network, samples))
         is_new = self.is_seen_class & ~self.is_old_class
         batches = self._batches(len(samples))
-        note = partial(self.note_loss, what="the loss of the bias correction", correction_lr=self.correction_lr)
+        note = partial(self.note_loss, name="the loss of the bias correction", correction_lr=self.correction_lr)
         labels = samples.labels.to(logits.device)
         learned = learn_correction(logits, labels, is_new, batches, self.correction_lr, note)
         self.correction_scale[is_new], self.correction_shift[is_new] = learned

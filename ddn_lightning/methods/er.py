@@ -5,9 +5,9 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.nn import functional
 
+from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.errors import ConfigurationError, check_not_negative
 from ddn_lightning.learner import Facts
-from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet, herding
-from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate

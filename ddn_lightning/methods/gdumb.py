@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from ddn_lightning.callbacks.task_progress_bar import track
+from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Facts
 from ddn_lightning.memory.class_balanced_reservoir import ClassBalancedReservoir
 from ddn_lightning.memory.memory import Memory
-from ddn_lightning.methods.replay_method import ReplayMethod
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import descend
 from ddn_lightning.replay_loss import ReplayLoss

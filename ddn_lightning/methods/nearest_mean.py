@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ddn_lightning.batch_statistics import Buffers, swapped_buffers
 from ddn_lightning.checkpoint.growth import resized
-from ddn_lightning.methods.calibrated_learner import CalibratedLearner
+from ddn_lightning.core.calibrated_learner import CalibratedLearner
 from ddn_lightning.samples import Samples
 
 

@@ -21,7 +21,7 @@ from tiny import Fit, MakeTrainer, TinySequence, small_net
 
 from ddn_lightning import ER, ERACE, ConfigurationError, DataDistillNet, ICaRL, LabelSmoothing, ReplayMethod
 from ddn_lightning.cli import main
-from ddn_lightning.methods.check_trainer import check_trainer
+from ddn_lightning.core.trainer_checks import check_trainer
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 

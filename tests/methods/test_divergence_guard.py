@@ -33,7 +33,6 @@ from ddn_lightning import (
 )
 from ddn_lightning.cli import main
 from ddn_lightning.methods import lucir, pixel_distillation
-from ddn_lightning.methods.portable_learner import PortableLearner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 LAST = Path("checkpoints/last.ckpt")
@@ -299,15 +298,3 @@ def test_a_pending_loss_of_an_interrupted_fit_does_not_stop_the_next(make_traine
     method.note_loss(torch.tensor(torch.nan))  # and then the fit is interrupted
     make_trainer().fit(method, TinySequence(batch_size=6), ckpt_path="checkpoints/last.ckpt")
     assert method.tasks_finished == 3
-
-
-@pytest.mark.parametrize(
-    "hook", ["on_fit_start", "on_validation_start", "on_train_epoch_end", "on_train_end", "on_save_checkpoint"]
-)
-def test_its_checks_leave_the_hooks_of_other_bases_in_place(
-    fit: Fit, hook: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    called = []
-    monkeypatch.setattr(PortableLearner, hook, lambda *_: called.append(hook), raising=False)
-    fit(lambda: build(ER)).trainer.save_checkpoint(tmp_path / "last.ckpt")
-    assert called

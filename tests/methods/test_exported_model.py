@@ -16,9 +16,9 @@ from torch import Tensor
 import ddn_lightning
 from ddn_lightning import CLSER, ER, ConfigurationError, DataDistillNet, LabelDistiller, ReplayMethod
 from ddn_lightning.callbacks import Forgetting
+from ddn_lightning.deploy import export as model_file
+from ddn_lightning.deploy.export import onnx_session
 from ddn_lightning.errors import SavingError
-from ddn_lightning.methods import model_file
-from ddn_lightning.methods.model_file import onnx_session
 
 METADATA = ("class_names", "image_shape", "method", "ddn_lightning")
 QUICK = ("ER", "BiC", "ICaRL")  # an ONNX export takes more than a second

@@ -28,10 +28,9 @@ from ddn_lightning import (
     RotatedImages,
     Stream,
 )
-from ddn_lightning.checkpoint.record import table_of_contents
+from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, table_of_contents
+from ddn_lightning.core.start_checks import obstacle_to
 from ddn_lightning.data.streams.streams import NO_STREAM, Streams
-from ddn_lightning.methods.loading import CHECKPOINT_KEY
-from ddn_lightning.methods.start_checks import obstacle_to
 from ddn_lightning.names import METHODS, STREAMS, stream_table
 
 DOCS = Path(__file__).parents[2] / "docs" / "streams.md"

@@ -65,7 +65,7 @@ def test_a_batch_of_one_is_accepted_otherwise(make_trainer: MakeTrainer) -> None
 
 def test_the_checks_do_not_change_the_run(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = fit(make_trainer, DropoutNet, 23).state_dict()
-    monkeypatch.setattr("ddn_lightning.methods.replay_method.check_start", lambda *_: None)
+    monkeypatch.setattr("ddn_lightning.core.replay_method.check_start", lambda *_: None)
     unchecked = fit(make_trainer, DropoutNet, 23).state_dict()
     for name in ("backbone.layers.0.weight", "backbone.layers.1.running_mean", "head.weight", "accuracy_matrix"):
         assert torch.equal(checked[name].nan_to_num(-1), unchecked[name].nan_to_num(-1))

@@ -15,7 +15,7 @@ class ExportedModel(nn.Module):
     """Everything between an image file and a class: normalisation, network and the method's own class scores.
 
     Takes raw ``uint8`` images (batch, channels, height, width) of the size that the method was trained on, and returns
-    a probability per class (batch, num_classes), as :meth:`PortableLearner.predict` does. BatchNorm uses the statistics
+    a probability per class (batch, num_classes), as :func:`predict` does. BatchNorm uses the statistics
     that the method has: those of a trained or loaded method are calibrated if it was evaluated so.
 
     Args:

@@ -1,5 +1,7 @@
-"""A trained method from its run folder or checkpoint, ready to predict."""
+"""Load a trained method from its run folder or checkpoint, ready to predict."""
 
+import copy
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,11 +12,12 @@ import torch
 from lightning.pytorch import LightningModule
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.reading import read_checkpoint
+from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, TRANSFORM, model_of
 from ddn_lightning.construction import (
     CLASS_PATH,
     INIT_ARGS,
     NOT_KEPT,
-    Constructed,
     find_class,
     full_signature,
     kind_of_argument,
@@ -22,12 +25,35 @@ from ddn_lightning.construction import (
 )
 from ddn_lightning.errors import ConfigurationError
 
-CHECKPOINT_KEY, MODEL, TRANSFORM, MEMORY = "ddn_lightning", "model", "transform", "memory"
+MEMORY = "memory"
 LAST = ("checkpoints", "last.ckpt")
 FOR_TRAINING = ("optimizer", "lr_scheduler")  # functions, which a checkpoint cannot hold; a fit needs them anew
 LONGEST_REASON = 200  # characters of torch's message
 META = "meta"  # torch's device for tensors without values, whose memory is not allocated
-Method = TypeVar("Method", bound=Constructed)
+Method = TypeVar("Method", bound=LightningModule)
+
+
+def load_method(
+    cls: type[Method], path: str | Path, is_strict: bool = True, classes: Sequence[type] = (), **kwargs: Any
+) -> Method:
+    """The method of a checkpoint, in training mode.
+
+    Args:
+        cls: Its class, or an abstract one to take the class that the checkpoint names.
+        path: Run folder or checkpoint.
+        is_strict: Whether all weights must be there, and no others.
+        classes: Further classes that the checkpoint may name.
+        **kwargs: Arguments of the method that override those in the checkpoint.
+    """
+    found = find_checkpoint(path)
+    checkpoint = read_checkpoint(found)
+    maker = class_of(checkpoint, cls, classes) if inspect.isabstract(cls) else cls
+    trial = copy.deepcopy(kwargs)  # a distiller belongs to one method
+    check_size(lambda: rebuilt(maker, checkpoint, classes, trial), checkpoint, is_strict)
+    method = rebuilt(maker, checkpoint, classes, kwargs)
+    restore(method, checkpoint, is_strict)
+    vars(method)["loaded_from"] = found.absolute()
+    return method
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -37,16 +63,6 @@ def find_checkpoint(path: str | Path) -> Path:
     if not found.is_file():
         raise ConfigurationError(f"path must be a run folder with {'/'.join(LAST)}, or a checkpoint, got {given}")
     return found
-
-
-def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The class and the arguments of the method that wrote a checkpoint."""
-    if CHECKPOINT_KEY not in checkpoint:
-        raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY])
-    if MODEL not in record:
-        raise ConfigurationError("the checkpoint does not say how its method was made, as those of version 0.1")
-    return checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))
 
 
 def class_of(checkpoint: dict[str, Any], base: type[Method], classes: Sequence[type] = ()) -> type[Method]:
@@ -116,7 +132,7 @@ def restore(method: LightningModule, checkpoint: dict[str, Any], is_strict: bool
 
 
 def _arguments_of(
-    maker: type[Constructed], checkpoint: dict[str, Any], classes: Sequence[type], given: Iterable[str]
+    maker: type, checkpoint: dict[str, Any], classes: Sequence[type], given: Iterable[str]
 ) -> dict[str, Any]:
     """The arguments that a method was made with, except those given; objects such as the backbone are made."""
     arguments = checks.mapping("arguments", model_of(checkpoint)[INIT_ARGS])

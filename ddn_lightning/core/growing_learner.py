@@ -9,10 +9,10 @@ from torch import nn
 from ddn_lightning.checkpoint.growth import overlaid, resized
 from ddn_lightning.checkpoint.record import checked_progress
 from ddn_lightning.checkpoint.weights import check_weights
+from ddn_lightning.core.portable_learner import PortableLearner
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import resume_from_file
-from ddn_lightning.methods.portable_learner import PortableLearner
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for

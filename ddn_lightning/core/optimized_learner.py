@@ -14,7 +14,18 @@ from torch.optim.lr_scheduler import LRScheduler
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes
 from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given, unfreeze
+from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, TRANSFORM, model_of
 from ddn_lightning.construction import changed_arguments, plain
+from ddn_lightning.core.calibrated_learner import CalibratedLearner
+from ddn_lightning.core.optimizer_checks import (
+    check_creates,
+    check_optimizer,
+    check_schedulers,
+    note_unused,
+    refused,
+    steps_taken,
+)
+from ddn_lightning.core.task_schedule import LRSchedulerCallable, TaskSchedule
 from ddn_lightning.distributed import average_batch_norm
 from ddn_lightning.errors import (
     ConfigurationError,
@@ -24,17 +35,6 @@ from ddn_lightning.errors import (
     check_positive,
 )
 from ddn_lightning.lightning_internals import batches_logged, has_trainer
-from ddn_lightning.methods.calibrated_learner import CalibratedLearner
-from ddn_lightning.methods.loading import CHECKPOINT_KEY, TRANSFORM, model_of
-from ddn_lightning.methods.optimizer_checks import (
-    check_creates,
-    check_optimizer,
-    check_schedulers,
-    note_unused,
-    refused,
-    steps_taken,
-)
-from ddn_lightning.methods.task_schedule import LRSchedulerCallable, TaskSchedule
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import ClipAlgorithm, clip_gradients, gradient_of_sum
 from ddn_lightning.replay_loss import ReplayLoss

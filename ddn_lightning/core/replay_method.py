@@ -17,6 +17,10 @@ from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.checkpoint.checkpoint_io import read_safely
 from ddn_lightning.construction import named
+from ddn_lightning.core.feature_cache import serve_features
+from ddn_lightning.core.optimized_learner import OptimizedLearner
+from ddn_lightning.core.start_checks import check_part, check_start, check_use
+from ddn_lightning.core.trainer_checks import check_resumable, check_trainer
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
@@ -27,10 +31,6 @@ from ddn_lightning.lightning_internals import has_trainer, is_logged
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
-from ddn_lightning.methods.check_trainer import check_resumable, check_trainer
-from ddn_lightning.methods.feature_cache import serve_features
-from ddn_lightning.methods.optimized_learner import OptimizedLearner
-from ddn_lightning.methods.start_checks import check_part, check_start, check_use
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
 from ddn_lightning.notes import note
@@ -174,7 +174,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         for _ in range(self.replay_steps):
             value, loss = self._step(batch)
         if is_logged(self.trainer):  # not in each step: log() takes half a millisecond
-            self.check_losses()
+            self.guard.check_losses(self)
             # on the host, since Lightning reads progress-bar values after every step
             self.log("train/loss", value.cpu(), prog_bar=True)
         self.step_schedulers()
@@ -276,7 +276,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         if self.distiller is not None:
             needed.append(DistillNetSnapshot())
         present = self.trainer.callbacks  # type: ignore[attr-defined]
-        return [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
+        missing = [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
+        return [self.guard, *missing]
 
     def setup(self, stage: str) -> None:
         """For a fit, clear the memory."""

@@ -1,4 +1,4 @@
-"""Predictions of a trained method for images from anywhere."""
+"""Predict the classes of images from anywhere by a trained method."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from torch import Tensor
 
 from ddn_lightning.data.decoding import decode_image, decode_pixels
 from ddn_lightning.data.image_tree import images_below
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.learner import Learner
+from ddn_lightning.optimization import evaluating
 
 Images = Tensor | Image.Image | str | Path | Sequence[Any]
 
@@ -60,6 +62,30 @@ class Predictions:
             [(self.class_names[label], value) for label, value in zip(row, best, strict=True)]
             for row, best in zip(labels.tolist(), values.tolist(), strict=True)
         ]
+
+
+def predict(method: Learner, images: Images, batch_size: int = 256) -> Predictions:
+    """Class names and probabilities for images from anywhere.
+
+    Args:
+        method: A trained method.
+        images: Raw ``uint8`` images (number, channels, height, width), a PIL image, an image file, a folder with
+            image files in it or in its folders, or a list of these.
+        batch_size: Images per forward pass.
+    """
+    check_positive(batch_size=batch_size)
+    raw, files = raw_images(images, trained_shape(method, "predict"))
+    with evaluating(method):
+        found = [method.probabilities(part) for part in torch.split(raw, batch_size) if len(part)]
+    empty = torch.empty(0, method.num_classes)
+    return Predictions(torch.cat([one.cpu() for one in found] or [empty]), method.label_names, files)
+
+
+def trained_shape(method: Learner, action: str) -> tuple[int, ...]:
+    """The shape (channels, height, width) of the images that a method was trained on; refuse an untrained one."""
+    if method.image_shape is None or method.transform is None:
+        raise ConfigurationError(f"{action} needs a trained method: this one has seen no images")
+    return method.image_shape
 
 
 def raw_images(images: Images, image_shape: Sequence[int]) -> tuple[Tensor, tuple[str, ...]]:

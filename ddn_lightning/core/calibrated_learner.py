@@ -21,12 +21,11 @@ from ddn_lightning.batch_statistics import (
     swap_buffers,
 )
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.checkpoint.record import table_of_contents
+from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, table_of_contents
 from ddn_lightning.checkpoint.weights import check_buffers
+from ddn_lightning.core.task_learner import TaskLearner
 from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
 from ddn_lightning.lightning_internals import has_trainer
-from ddn_lightning.methods.loading import CHECKPOINT_KEY
-from ddn_lightning.methods.task_learner import TaskLearner
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples

@@ -6,18 +6,25 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
+from ddn_lightning.callbacks.task_callback import call_task_hook
 from ddn_lightning.checkpoint.loops import FORMAT, begin_next_epoch, is_within_step, settle
 from ddn_lightning.checkpoint.record import (
+    CHECKPOINT_KEY,
+    MODEL,
+    TRANSFORM,
     check_contents,
     check_number_of_classes,
     checked_progress,
     checked_record,
     checked_test_accuracy,
+    model_of,
     move_epochs_evaluated,
 )
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.construction import construction_of, plain
+from ddn_lightning.core.growing_learner import GrowingLearner, grow_as_in_other_processes
+from ddn_lightning.core.start_checks import check_sequence
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.image_transform import ImageTransform
@@ -25,10 +32,6 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import batches_fetched, drop_old_values, has_trainer, is_resuming
-from ddn_lightning.methods.divergence_guard import DivergenceGuard
-from ddn_lightning.methods.growing_learner import GrowingLearner, grow_as_in_other_processes
-from ddn_lightning.methods.loading import CHECKPOINT_KEY, MODEL, TRANSFORM, model_of
-from ddn_lightning.methods.start_checks import check_sequence
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import widened
@@ -38,7 +41,7 @@ from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
 
 
-class TaskLearner(DivergenceGuard, GrowingLearner):
+class TaskLearner(GrowingLearner):
     """Backbone and head with hooks for tasks: everything of a method except its training step.
 
     :meth:`begin_task` runs before a task's first batch. :meth:`end_task` runs after its last batch or, in a run that
@@ -70,6 +73,7 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         self.backbone = backbone
         self.head = self.build_head(feature_dim)
         self.streams = RandomStreams(seed=0)
+        self.guard = DivergenceGuard()
         self.task, self.tasks_finished, self.epochs_evaluated = -1, 0, 0
         self.test_accuracy = {}
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
@@ -119,6 +123,19 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
                 f"{type(self).__name__} needs a TaskSequence such as SplitDigits for its datamodule, got {sequence!r}"
             )
         return sequence
+
+    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
+        """Queue a loss for the next check of the guard, which stops training on NaN or infinity.
+
+        Args:
+            value: The loss over all ranks.
+            name: Its name in the error message.
+            **learning_rates: Options to lower if it is not finite; by default ``lr``.
+        """
+        rates = learning_rates or {"lr": self.current_lr}
+        self.guard.note(value, name, (self.task, self.trainer.global_step), rates)
+        if self.guard.is_full:
+            self.guard.check_losses(self)
 
     def samples_of_epoch(self, sequence: TaskSequence, epoch: int) -> Samples:
         """The training samples of an epoch. Ends the previous task first, if the run was resumed at its last batch."""
@@ -269,12 +286,12 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         """Run the hooks of a task's end, unless they have run."""
         if self.tasks_finished < self.tasks_seen:
             self.is_unfinished = True
-            self.check_finite()
+            self.guard.check_finite(self)
             self.end_task()
             average_batch_norm(self)
-            self.check_finite()
-            self._call_callbacks("on_task_end")
-            self._call_callbacks("after_task_end")
+            self.guard.check_finite(self)
+            call_task_hook(self.trainer, "on_task_end", self, self.task)
+            call_task_hook(self.trainer, "after_task_end", self, self.task)
             self.tasks_finished = self.tasks_seen
             self.is_unfinished = False
 
@@ -282,9 +299,4 @@ class TaskLearner(DivergenceGuard, GrowingLearner):
         """Run the hooks of a task's end that have not run, and ``on_task_exit``, the last of a task."""
         if self.task >= 0:
             self._run_task_end()
-            self._call_callbacks("on_task_exit")
-
-    def _call_callbacks(self, hook: str) -> None:
-        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, TaskCallback):
-                getattr(callback, hook)(self.trainer, self, self.task)
+            call_task_hook(self.trainer, "on_task_exit", self, self.task)
