@@ -44,6 +44,7 @@ EXPECTED_WARNINGS = (
 DIVERGED = 3  # exit code
 READING = ("predict", "export", "test", "validate")  # commands that import nothing for the run that they read
 IMPORTING = ("fit", "reproduce", "tune")  # commands that import the user's own modules from the current folder
+NOT_OF_A_TEST = ("logger=false", "callbacks=null", "profiler=null", "plugins=null", "default_root_dir=null")
 BROKEN_PIPE = 13  # SIGPIPE, which Windows does not have
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -135,11 +136,11 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
 
 
 def _options_of(run: str) -> list[str]:
-    """The options that evaluate a run on its own data."""
+    """The options that evaluate a run on its own data, without what its configuration has a Trainer write."""
     checkpoint = find_checkpoint(run)
     config = checkpoint.parent.parent / CONFIG_FILE
     check_class_paths(config)
-    return ["-c", str(config), "--ckpt_path", str(checkpoint)]
+    return ["-c", str(config), "--ckpt_path", str(checkpoint), *(f"--trainer.{option}" for option in NOT_OF_A_TEST)]
 
 
 def _fail(message: str, code: int) -> int:
