@@ -1,5 +1,6 @@
 """Finds the checkpoint to resume from, and checks that it can be read."""
 
+import os
 import re
 from importlib import import_module
 from pathlib import Path
@@ -54,9 +55,9 @@ def run_name(method: str, data: str, seed: int, grows: str | None = None) -> str
     >>> run_name("ER", "digits", 0), run_name("ER", "digits", 0, "runs/mine")
     ('er-digits-seed0', 'mine-grown')
     """
-    return (
-        f"{method}-{data}-seed{seed}".lower() if grows is None else f"{Path(grows).expanduser().resolve().name}-grown"
-    )
+    if grows is None:
+        return f"{method}-{data}-seed{seed}".lower()
+    return f"{Path(os.path.expanduser(grows)).resolve().name}-grown"
 
 
 def checkpoint_of(path: Path, method: str) -> dict[str, Any]:
