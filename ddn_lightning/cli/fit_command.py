@@ -161,8 +161,6 @@ class DDNCommand(LightningCLI):
         self._check_num_classes()
         check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
         callbacks = self._forgetting(config) + self._anytime(config)
-        if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
-            callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run and not self.is_finished:
             self.folder = self._claim_folder(config)
             if self.is_growing and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
@@ -172,6 +170,9 @@ class DDNCommand(LightningCLI):
             if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
                 callbacks.append(LastCheckpoint(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
             kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)
+        if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
+            # first, so that the bar is gone before the results are printed
+            callbacks.insert(0, TaskProgressBar(folder=None if self.folder is None else self.folder.path))
         if config.trainer.logger in (None, True):
             folder = None if config.trainer.barebones else self.folder
             kwargs["logger"] = False if folder is None else run_loggers(folder, self.purge_step)
