@@ -91,7 +91,9 @@ def test_a_name_is_never_taken_twice(capsys: pytest.CaptureFixture[str]) -> None
     assert "name must be new, but runs/mine exists already" in capsys.readouterr().err
     assert Path("runs/mine/results.json").read_text() == before
     assert fit() == fit() == 0
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["er-digits-seed0", "er-digits-seed0-2", "mine"]
+    assert fit("--model.distiller", "LabelSmoothing") == 0
+    names = ["er-digits-seed0", "er-digits-seed0-2", "er-label_smoothing-digits-seed0", "mine"]
+    assert sorted(path.name for path in Path("runs").iterdir()) == names
 
 
 def test_a_checkpoint_resumes_validates_and_tests(capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,6 +371,8 @@ def test_last_needs_a_checkpoint_and_auto_does_not(capsys: pytest.CaptureFixture
     message = "ckpt_path is last, but there is no checkpoint in runs/{}/checkpoints"
     assert message.format("mine") in bad("--name", "mine", "--ckpt_path", "last", capsys=capsys)
     assert message.format("er-digits-seed0") in bad("--ckpt_path", "last", capsys=capsys)
+    smoothed = ("--model.distiller", "LabelSmoothing", "--ckpt_path", "last")
+    assert message.format("er-label_smoothing-digits-seed0") in bad(*smoothed, capsys=capsys)
     for last in (["auto"], ["last", "--seed_everything", "true"]):
         assert f"ckpt_path {last[0]} needs --name" in bad("--ckpt_path", *last, capsys=capsys)
     for _ in range(2):  # starts, then goes on
