@@ -1,4 +1,4 @@
-"""Copies G to G_old at the end of a task. By design a callback, as are reservoir sampling and the forgetting metrics."""
+"""Copies G to G_old at the end of a task. A callback by design, as are reservoir sampling and forgetting."""
 
 from lightning.pytorch import Trainer
 
