@@ -24,7 +24,7 @@ from study.gain import gain_arms, gain_table
 from study.gain_figure import gain_figure
 from study.labels import label_table
 from study.measured import measured_runs, measured_table
-from study.method_table import method_list, method_table
+from study.method_table import method_table
 from study.published import memory_table
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +42,6 @@ def parts() -> dict[str, str]:
     cells = cells_beside_paper(runs)
     return {
         "methods": method_table(),
-        "list of methods": method_list(),
         "either memory": memory_table(),
         "streams": stream_table(),
         "measured": measured_table(runs),
