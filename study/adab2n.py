@@ -46,10 +46,8 @@ class AdaptiveBatchNorm2d(nn.BatchNorm2d):
             return super().forward(features)
         mean, variance = self._moments(features)
         if self.track_running_stats:
-            self._move(mean.detach(), variance.detach())
-            self.distance = functional.mse_loss(mean, self.running_mean) + functional.mse_loss(
-                variance, self.running_var
-            )
+            moments = self._move(mean.detach(), variance.detach())
+            self.distance = functional.mse_loss(mean, moments[0]) + functional.mse_loss(variance, moments[1])
         normal = (features - mean[:, None, None]) * (variance[:, None, None] + self.eps).rsqrt()
         return self.weight[:, None, None] * normal + self.bias[:, None, None]
 
@@ -69,21 +67,20 @@ class AdaptiveBatchNorm2d(nn.BatchNorm2d):
         concentration = torch.where(seen, self.task_logits.exp() + counts, 0.0)
         return (concentration / concentration.sum())[tasks] / counts[tasks]
 
-    def _move(self, mean: Tensor, variance: Tensor) -> None:
+    def _move(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
         momentum = self.momentum_at(self.num_batches_tracked)
-        self.running_mean.lerp_(mean, momentum)
-        self.running_var.lerp_(variance, momentum)
+        return self.running_mean.lerp_(mean, momentum), self.running_var.lerp_(variance, momentum)
 
     def momentum_at(self, number: Tensor) -> Tensor:
         """The momentum of the batch with this number, counted from 1: the recurrence solved for 1 / eta_t."""
         if self.momentum is None or self.kappa == 0:  # None while statistics are calibrated
             return 1 / number
         decay: float = (1 - START) ** self.kappa
-        power = decay ** (number - 1)
+        power = torch.pow(decay, number - 1)
         return 1 / ((1 - power) / (1 - decay) + power / START**self.kappa)
 
 

@@ -53,7 +53,11 @@ def test_a_backbone_has_no_batch_norm_left_and_the_weights_of_a_resnet(
 
 
 def test_a_task_has_the_weight_of_its_samples_and_of_its_parameter() -> None:
-    layer, x, tasks = AdaptiveBatchNorm2d(4, num_tasks=3, kappa=1.0).double(), features(), torch.tensor([0, 1, 1, 1, 0, 1])
+    layer, x, tasks = (
+        AdaptiveBatchNorm2d(4, num_tasks=3, kappa=1.0).double(),
+        features(),
+        torch.tensor([0, 1, 1, 1, 0, 1]),
+    )
     with torch.no_grad():
         layer.task_logits.copy_(torch.tensor([0.5, -1.0, 2.0]))
     layer.tasks = tasks
