@@ -29,17 +29,9 @@ def check_data(runs: Sequence[Run]) -> None:
         ConfigurationError: If the data of a finished run differs from the current data.
     """
     finished: dict[str, list[tuple[Run, DataRecord]]] = {}
-    unknown = 0
     for run in runs:
-        if read_result(run.folder) is None:
-            continue
-        record = _recorded(run.folder)
-        if record is None:
-            unknown += 1
-        else:
-            finished.setdefault(_settings(tuple(data_options(run))), []).append((run, record))
-    if unknown:
-        note(f"{unknown} of the runs found, of version 0.1, do not say which data they were trained on")
+        if read_result(run.folder) is not None:
+            finished.setdefault(_settings(tuple(data_options(run))), []).append((run, _recorded(run.folder)))
     for settings, known in finished.items():
         current = _current_record(settings)
         for run, record in known:
@@ -48,10 +40,10 @@ def check_data(runs: Sequence[Run]) -> None:
                 raise ConfigurationError(f"{difference}; choose another folder by --runs, or delete that run")
 
 
-def _recorded(folder: Path) -> DataRecord | None:
+def _recorded(folder: Path) -> DataRecord:
     data = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8")).get("data")
     try:
-        return None if data is None else DataRecord.from_plain(data)
+        return DataRecord.from_plain(data)
     except ConfigurationError as error:
         raise ConfigurationError(f"{folder / RESULTS_FILE}: {error}") from error
 

@@ -209,18 +209,3 @@ def test_other_data_of_uneven_tasks_is_known_too(
     delete_an_image(images)
     assert main([*plan, "--data", "images"]) == 2
     assert "class b has 4 there and 3 here" in capsys.readouterr().err
-
-
-def test_finished_runs_of_version_0_1_count_with_a_note(
-    plan: list[str], images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*plan, "--data", "images", "--dry-run"]) == 0
-    folder = Path("runs") / capsys.readouterr().out.split()[-1]
-    folder.mkdir(parents=True)
-    result = {"average_accuracy": 40.0, "forgetting": 50.0, "accuracy_matrix": [[1.0]], "tasks_finished": 1}
-    (folder / "results.json").write_text(json.dumps(result))
-    assert main([*plan, "--data", "images"]) == 0
-    assert "note: 1 of the runs found, of version 0.1, do not say which data" in capsys.readouterr().err
-    (folder / "results.json").write_text(json.dumps({**result, "data": {"train": 5}}))
-    assert main([*plan, "--data", "images"]) == 2
-    assert f"error: {folder}/results.json: the record of the data is damaged" in capsys.readouterr().err
