@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "export": (export, "Write a trained run to an ONNX or .pt2 file."),
     "report": (report, "Make an HTML page of runs."),
     "compare": (compare, "Compare runs, paired by seed, with confidence intervals."),
-    "reproduce": (reproduce, "Execute all runs of a table of the DDN paper."),
+    "reproduce": (reproduce, "Run a grid of settings and seeds, and print its table."),
     "tune": (tune, "Search hyper-parameters on validation images."),
     "configs": (configs, "List or copy the configuration files of the package."),
 }
