@@ -35,9 +35,7 @@ class RunFigures(Callback):
         if run.observed is not None:
             save_observed(run.observed, self.folder)
         try:
-            from ddn_lightning.report.figures import run_figures  # here: importing Matplotlib is slow
-
-            paths = run_figures.save_pictures(run_figures.pictures_of(run), self.folder)
+            paths = self._draw(run)
         except (ValueError, LookupError, TypeError, RuntimeError) as error:
             note(f"the figures could not be drawn: {error}")
             return
@@ -61,6 +59,11 @@ class RunFigures(Callback):
             observed=observed,
             anytime=evaluation.record if evaluation is not None and evaluation.record.evaluations else None,
         )
+
+    def _draw(self, run: RecordedRun) -> list[Path]:
+        from ddn_lightning.report.figures import run_figures  # here: importing Matplotlib is slow
+
+        return run_figures.save_pictures(run_figures.pictures_of(run), self.folder)
 
     def _log(self, trainer: Trainer, paths: list[Path]) -> None:
         for logger in trainer.loggers:
