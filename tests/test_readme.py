@@ -90,7 +90,7 @@ def test_the_table_shows_what_the_quick_start_gives() -> None:
     assert run("ddn fit --config configs/quickstart.yaml") == 0
     (results,) = Path("runs").glob("*/results.json")
     measured = json.loads(results.read_text())["accuracy_matrix"]
-    rows = re.findall(r"│ task \d  │(.*)│", TEXT)
+    rows = re.findall(r"│ task \d  │(.*)│", README)
     assert len(rows) == 5
     for stage, row in enumerate(rows):
         shown = [float(cell) for cell in row.split("│")[: stage + 1]]
@@ -236,9 +236,9 @@ def test_a_page_is_made_and_opened(recorded_runs: Path, monkeypatch: pytest.Monk
 
 
 def test_the_front_page_is_short_and_its_pictures_are_small() -> None:
-    assert len(README.splitlines()) <= 200
+    assert len(README.splitlines()) <= 120
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
-    assert len(pictures) == 3
+    assert pictures
     for picture in pictures:
         assert (ROOT / picture).stat().st_size < 200_000
 
@@ -328,4 +328,4 @@ def test_every_file_and_section_that_the_front_page_links_is_there() -> None:
 
 
 def test_the_table_of_methods_is_made_from_the_classes() -> None:
-    assert generated(README, "methods") == method_table()
+    assert generated(PAGES["docs/methods/index.md"], "methods") == method_table()

@@ -1,4 +1,4 @@
-"""Takes the snapshot G_old at each task's end."""
+"""Copies G to G_old at the end of a task. A callback by design, as are reservoir sampling and forgetting."""
 
 from lightning.pytorch import Trainer
 
