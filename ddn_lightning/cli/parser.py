@@ -1,47 +1,29 @@
-"""The parsers of ``ddn``, with one-line errors that name the option, the value and the choices."""
+"""The parser of most commands, with one-line errors that name the option, the value and the choices."""
 
 import difflib
 import inspect
-import locale
-import os
 import re
-import sys
 from importlib import import_module
-from pathlib import Path
-from types import ModuleType
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 
-import torch
-import yaml
-from jsonargparse import (  # type: ignore[attr-defined]  # ActionConfigFile is not in its __all__
-    ActionConfigFile,
-    ArgumentParser,
-    Namespace,
-    get_loader,
-    set_loader,
-)
-from lightning.pytorch.cli import LightningArgumentParser
+from jsonargparse import ActionConfigFile, ArgumentParser  # type: ignore[attr-defined]  # the first is not in its __all__
 
-from ddn_lightning import core, data, distill, memory, methods, networks
 from ddn_lightning.construction import full_signature
 from ddn_lightning.errors import ConfigurationError, did_you_mean
-from ddn_lightning.notes import printable
-from ddn_lightning.runs.config import check_extent, read_settings
-from ddn_lightning.shipped_configs import STANDARD_INPUT, find_config, shipped_names
+from ddn_lightning.shipped_configs import find_config, shipped_names
 
-COMPLETION = "_ARGCOMPLETE"  # variable of argcomplete: how many words of the shell's line name the program
-PARSER_MODE = "limited_yaml"  # the name of our loader in jsonargparse
-CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and base class of its choices
-    "model": (methods, core.ReplayMethod),
-    "data": (data, data.TaskSequence),
-    "backbone": (networks, networks.Backbone),
-    "distiller": (distill, distill.LabelDistiller),
-    "memory": (memory, memory.Memory),
-    "optimizer": (torch.optim, torch.optim.Optimizer),
-    "lr_scheduler": (torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler),
-    "stream": (data, data.Stream),
+CHOICES = {  # option -> module and base class of its choices, imported when an error lists them
+    "model": ("ddn_lightning.methods", "ddn_lightning.core:ReplayMethod"),
+    "data": ("ddn_lightning.data", "ddn_lightning.data:TaskSequence"),
+    "backbone": ("ddn_lightning.networks", "ddn_lightning.networks:Backbone"),
+    "distiller": ("ddn_lightning.distill", "ddn_lightning.distill:LabelDistiller"),
+    "memory": ("ddn_lightning.memory", "ddn_lightning.memory:Memory"),
+    "optimizer": ("torch.optim", "torch.optim:Optimizer"),
+    "lr_scheduler": ("torch.optim.lr_scheduler", "torch.optim.lr_scheduler:LRScheduler"),
+    "stream": ("ddn_lightning.data", "ddn_lightning.data:Stream"),
 }
-CANNOT_STEP = (torch.optim.LBFGS, torch.optim.lr_scheduler.ReduceLROnPlateau)  # refused at the start of a fit
+CANNOT_STEP = ("LBFGS", "ReduceLROnPlateau")  # refused at the start of a fit
 NOISE = (
     r"Does not validate against any of the Union subtypes",
     r"Subtypes: .*",
@@ -74,67 +56,6 @@ class ConfigFile(ActionConfigFile):
         """Files and names, for argcomplete."""
         files: list[str] = super().completer(prefix, **kwargs)  # type: ignore[no-untyped-call]
         return files + [name for name in shipped_names() if name.startswith(prefix)]
-
-
-class DDNParser(LightningArgumentParser):
-    """Lightning's parser with shorter errors, which list the choices for an unknown class name.
-
-    It refuses invalid configuration files and those that would take forever to load.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        set_loader(PARSER_MODE, _load, exceptions=(yaml.YAMLError,))
-        super().__init__(*args, **{**kwargs, "parser_mode": PARSER_MODE, "allow_abbrev": False})
-
-    def add_argument(self, *args: Any, **kwargs: Any) -> Any:
-        """Add an option; that of configuration files also takes names."""
-        if kwargs.get("action") is ActionConfigFile:
-            kwargs |= {
-                "action": ConfigFile,
-                "help": "Path to a configuration file, or a name that 'ddn configs' lists.",
-            }
-        return super().add_argument(*args, **kwargs)
-
-    def parse_args(self, args: Any = None, *rest: Any, **kwargs: Any) -> Any:
-        """Parse; a line to complete is left to the parser of its command, as argcomplete cannot nest parsers."""
-        commands = getattr(self, "_subcommands_action", None)
-        if COMPLETION in os.environ and commands:
-            return commands.choices[args[0]].parse_args([])
-        return super().parse_args(args, *rest, **kwargs)
-
-    def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
-        """Check and parse a configuration file."""
-        if path != STANDARD_INPUT:
-            try:
-                read_settings(Path(path))
-                _check_locale(Path(path))
-            except ConfigurationError as error:
-                self.error(str(error), error)
-        parsed: Namespace = super().parse_path(path, *args, **kwargs)
-        return parsed
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Exit with code 2."""
-        if not self.exit_on_error:
-            super().error(message, ex)
-        print(f"error: {printable(readable(message))}{similar_option(message, self)}", file=sys.stderr)
-        print("tip: 'ddn fit --help' lists all options, 'ddn fit --model.help ER' those of a method", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def _load(text: str) -> Any:
-    """Jsonargparse's YAML loader, with a limit on the size."""
-    check_extent(text)
-    return get_loader("yaml")(text)
-
-
-def _check_locale(path: Path) -> None:
-    """Raise unless a file in UTF-8 reads the same in the locale's encoding, which jsonargparse uses."""
-    encoding, content = locale.getpreferredencoding(False), path.read_bytes()
-    if content.decode(encoding, errors="replace") != content.decode("utf-8", errors="replace"):
-        raise ConfigurationError(
-            f"{path} must be readable in this locale, whose encoding is {encoding}: set PYTHONUTF8=1"
-        )
 
 
 class CommandParser(ArgumentParser):
@@ -203,10 +124,10 @@ def class_names(option: str) -> list[str]:
     """The classes of this package, and of torch, that an option accepts by their short name."""
     if option not in CHOICES:
         return []
-    room, base = CHOICES[option]
+    room, base = map(resolve_name, CHOICES[option])
     exported = [value for name, value in vars(room).items() if name in room.__all__ and inspect.isclass(value)]
-    usable = [one for one in exported if issubclass(one, base) and one is not base and one not in CANNOT_STEP]
-    return sorted(one.__name__ for one in usable if not inspect.isabstract(one))
+    usable = [one for one in exported if issubclass(one, base) and one is not base and not inspect.isabstract(one)]
+    return sorted(one.__name__ for one in usable if one.__name__ not in CANNOT_STEP)
 
 
 def similar_option(message: str, parser: ArgumentParser) -> str:

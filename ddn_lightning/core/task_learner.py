@@ -31,7 +31,13 @@ from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.lightning_internals import batches_fetched, drop_old_values, has_trainer, is_resuming
+from ddn_lightning.lightning_internals import (
+    batches_fetched,
+    drop_old_values,
+    has_trainer,
+    is_resuming,
+    restore_position,
+)
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import widened
@@ -171,8 +177,9 @@ class TaskLearner(GrowingLearner):
                 setattr(self, name, torch.full(size, torch.nan, device=self.device, dtype=torch.float32))
 
     def on_train_start(self) -> None:
-        """After a resume at the end of an epoch, begin the next one."""
+        """Restore the position in the epoch; after a resume at its end, begin the next one."""
         self.remember_modes()
+        restore_position(self.trainer)
         begin_next_epoch(self.trainer)
 
     def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
