@@ -57,7 +57,7 @@ def drawn() -> None:
 def _drawn_only_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred tests run the command for its numbers; drawing would take longer than training."""
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(RunFigures, "_draw", lambda self: [])
+        monkeypatch.setattr(RunFigures, "_draw", lambda self, run: [])
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +71,7 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit = ["fit", "-c", str(QUICKSTART), *short, "--runs", str(folder)]
     assert main([*fit, "--name", "ddn", "--model.distiller=DataDistillNet", "--seed_everything=1"]) == 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFigures, "_draw", lambda self: [])
+        patch.setattr(RunFigures, "_draw", lambda self, run: [])
         assert main([*fit, "--name", "er"]) == 0
         assert main([*fit, "--name", "stopped", "--trainer.max_steps=20"]) == 0
     return folder

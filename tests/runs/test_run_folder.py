@@ -12,8 +12,8 @@ from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli import main
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.report.figures.run_figures import pictures_of
-from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.executor import ProcessExecutor
+from ddn_lightning.reproduce.grid import Cell
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs import run_folder
 from ddn_lightning.runs.recorded_run import read_run
