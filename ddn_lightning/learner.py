@@ -1,7 +1,7 @@
 """The interface of a method for distillers, callbacks and memories, and the facts that tables show about a class."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -43,25 +43,29 @@ class Facts:
     cost: str = "none"
 
 
-class LabelSource(Protocol):
-    """What callbacks use of a method's distiller, a :class:`LabelDistiller`."""
-
-    streams: RandomStreams
-
-    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
-        """A distribution over all classes for each sample."""
+class LossTerm(Protocol):
+    """What the machine uses of a term of the loss, a :class:`Term`."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """The learned parameters."""
+        """The parameters that the term learns by itself."""
 
     def configure_optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimizer of the learned parameters, if there are any."""
+        """The optimizer of these parameters, if there are any."""
 
     def snapshot(self) -> None:
         """Called at the end of each task."""
 
     def reset_slots(self, slots: Tensor) -> None:
         """Called when these slots of the memory have received new samples."""
+
+
+class LabelSource(LossTerm, Protocol):
+    """What callbacks use of a method's distiller, a :class:`LabelDistiller`."""
+
+    streams: RandomStreams
+
+    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
+        """A distribution over all classes for each sample."""
 
 
 class Learner(Constructed, LightningModule, ABC):
@@ -87,6 +91,7 @@ class Learner(Constructed, LightningModule, ABC):
     memory: Memory
     replay_batch_size: int
     distiller: LabelSource | None
+    terms: Sequence[LossTerm]  # of the loss, besides its own
     task: int  # the task being trained, counted from 0
     tasks_finished: int  # tasks whose end_task() has run
     epochs_evaluated: int  # epochs up to and including the last evaluated one

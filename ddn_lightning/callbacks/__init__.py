@@ -1,7 +1,6 @@
 """Callbacks that store, measure and save; none of them changes the loss."""
 
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
-from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint, SaveProgress
@@ -15,7 +14,6 @@ from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 
 __all__ = [
     "ContinualEvaluation",
-    "DistillNetSnapshot",
     "DivergenceGuard",
     "Forgetting",
     "LastCheckpoint",

@@ -44,8 +44,8 @@ class ReservoirSampling(Callback):
         slots = memory.add(self._global_batch(batch, logits), self.method)
         if memory.loss is not None:
             self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
-        if self.method.distiller is not None:
-            self.method.distiller.reset_slots(slots)
+        for term in self.method.terms:
+            term.reset_slots(slots)
         self.method.is_unfinished = False
 
     def state_dict(self) -> dict[str, Any]:

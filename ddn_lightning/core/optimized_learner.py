@@ -188,12 +188,12 @@ class OptimizedLearner(CalibratedLearner, ABC):
         return self.lr * self.lr_decay ** sum(epoch_in_task >= milestone for milestone in self.lr_milestones)
 
     def configure_optimizers(self) -> Any:
-        """The optimizers of the classifier and of the distiller.
+        """The optimizers of the classifier and of the terms of the loss.
 
         An override is used as it is: ``lr``, ``momentum`` and ``weight_decay`` are not applied to its optimizer, and
         its schedulers step after the epochs or steps that it asks for, without a restart at each task.
         """
-        learned = set() if self.distiller is None else set(self.distiller.parameters())
+        learned = {parameter for term in self.terms for parameter in term.parameters()}
         parameters = [p for p in self.parameters() if p.requires_grad and p not in learned]
         classifier: Optimizer
         if self.build_optimizer is None:
@@ -203,8 +203,8 @@ class OptimizedLearner(CalibratedLearner, ABC):
                 classifier = self.build_optimizer(parameters)
             if not isinstance(classifier, Optimizer):
                 raise ConfigurationError(f"optimizer must create an optimizer, got {type(classifier).__name__}")
-        distilling = None if self.distiller is None else self.distiller.configure_optimizer()
-        optimizers = [classifier] if distilling is None else [classifier, distilling]
+        of_terms = [optimizer for term in self.terms if (optimizer := term.configure_optimizer()) is not None]
+        optimizers = [classifier, *of_terms]
         if self.schedule is None:
             return optimizers
         with refused("lr_scheduler"):

@@ -30,7 +30,7 @@ def check_optimizer(method: Learner, ignored_milestones: Sequence[int]) -> None:
         raise ConfigurationError(
             f"configure_optimizers must return an optimizer that steps without a closure, such as SGD, got {found}"
         )
-    learned = set() if method.distiller is None else set(method.distiller.parameters())
+    learned = {parameter for term in method.terms for parameter in term.parameters()}
     if len(others) > 1 or any(set(group["params"]) - learned for other in others for group in other.param_groups):
         raise ConfigurationError(
             "configure_optimizers must return one optimizer, with parameter groups for different options, and after it "
@@ -104,7 +104,7 @@ def _check_parameters(method: Learner, optimizer: Optimizer) -> None:
             f"{len(foreign)} of {len(held)} parameters of the optimizer are not the method's, and would not be saved: "
             "create it from the parameters that it is given, or from self.parameters()"
         )
-    known = {*held, *(() if method.distiller is None else method.distiller.parameters())}
+    known = {*held, *(parameter for term in method.terms for parameter in term.parameters())}
     left = [name for name, parameter in method.named_parameters() if parameter.requires_grad and parameter not in known]
     if left:
         shown = ", ".join(left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")

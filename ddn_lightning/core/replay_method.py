@@ -10,7 +10,6 @@ from lightning.pytorch import Callback
 from lightning.pytorch.utilities.parsing import AttributeDict
 from torch import Tensor
 
-from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.random_state import RandomState
@@ -24,6 +23,7 @@ from ddn_lightning.core.trainer_checks import check_resumable, check_trainer
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
+from ddn_lightning.distill.term import HardLabelControl, Term
 from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts
@@ -35,7 +35,6 @@ from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images, is_features
 from ddn_lightning.notes import note
 from ddn_lightning.precision import check_precision
-from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
@@ -117,7 +116,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         self.buffer_size = self._size_of_memory(buffer_size)
         self.memory.reset(self.buffer_size, seed=0)
         self.distiller = distiller
-        self.old_memory_weight = old_memory_weight
+        controls = [HardLabelControl(old_memory_weight)] if old_memory_weight else []
+        self.terms: tuple[Term, ...] = (*controls, *([] if distiller is None else [distiller]))
         self.replay_steps = replay_steps
         self.rand_augment = rand_augment
         if distiller is not None:
@@ -172,7 +172,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         """Take ``replay_steps`` optimizer steps; returns loss and logits of the last for the callbacks."""
         self.catch_up_schedulers()
         for _ in range(self.replay_steps):
-            value, loss = self._step(batch)
+            value, loss = self.step(batch)
         if is_logged(self.trainer):  # not in each step: log() takes half a millisecond
             self.guard.check_losses(self)
             # on the host, since Lightning reads progress-bar values after every step
@@ -180,36 +180,38 @@ class ReplayMethod(OptimizedLearner, ABC):
         self.step_schedulers()
         return {"loss": value, "logits": loss.current_logits.detach()}
 
-    def _step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
-        """Augment, draw memory, take one optimizer step and update the distiller."""
+    def step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
+        """Take one optimizer step; returns the loss over all ranks, and its terms on this one."""
         current = self.augment(batch)
-        if self.distiller is not None:
-            self.distiller.before_step(self, current)
+        for term in self.terms:
+            term.before_step(self, current)
+        loss = self.replay_loss(current)
+        for term in self.terms:
+            loss = term.add_to(loss, self, current)
+        value = self.descend(loss)
+        self.note_loss(value)
+        self.after_step()
+        for term in self.terms:
+            term.update(self, current)
+        return value, loss
+
+    def replay_loss(self, current: Samples) -> ReplayLoss:
+        """The method's own loss, with a draw from memory if there is one to replay."""
         memory = self.retrieve(current) if self.tasks_seen >= self.replay_from_task else []
         self.is_replaying = bool(memory)
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
         check_returned(f"loss of {type(self).__name__}", loss, ReplayLoss)
-        if memory and loss.rehearsed is None:
-            loss = replace(loss, rehearsed=memory[-1])
-        old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if memory and self.old_memory_weight else None
-        if old is not None:
-            loss = loss.with_term(lambda: self.old_memory_weight * cross_entropy(self.logits_of(old, True), old))
-        if self.distiller is not None:
-            loss = self.distiller.add_to(loss, self, current)
-        value = self.descend(loss)
-        self.note_loss(value)
-        self.after_step()
-        if self.distiller is not None:
-            self.distiller.update(self, current)
-        return value, loss
+        return replace(loss, rehearsed=memory[-1]) if memory and loss.rehearsed is None else loss
 
     def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
-        """As in the base class, adapted by the distiller if it does so."""
+        """As in the base class, adapted by the terms of the loss."""
         return self.adapted(super().logits_of(samples, is_extra))
 
     def adapted(self, logits: Tensor) -> Tensor:
         """Logits of the network as the loss takes them; :meth:`logits_of` does this already."""
-        return logits if self.distiller is None else self.distiller.adapted(logits, self)
+        for term in self.terms:
+            logits = term.adapted(logits, self)
+        return logits
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """The samples with augmented and normalised images, and the raw ones beside; features stay as they are."""
@@ -260,8 +262,8 @@ class ReplayMethod(OptimizedLearner, ABC):
         """Change the number of outputs, also of the distiller."""
         super().grow(num_classes)
         self.hparams["num_classes"] = num_classes
-        if self.distiller is not None:
-            self.distiller.grow(num_classes)
+        for term in self.terms:
+            term.grow(num_classes)
 
     def configure_callbacks(self) -> list[Callback]:
         """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""
@@ -273,8 +275,6 @@ class ReplayMethod(OptimizedLearner, ABC):
         needed: list[Callback] = [Forgetting(), RandomState(), LoggedCurves()]
         if self.memory_draws:
             needed.insert(0, ReservoirSampling())
-        if self.distiller is not None:
-            needed.append(DistillNetSnapshot())
         present = self.trainer.callbacks  # type: ignore[attr-defined]
         missing = [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
         return [self.guard, *missing]
@@ -288,25 +288,22 @@ class ReplayMethod(OptimizedLearner, ABC):
         # the memory first, so that what others save or measure after a batch has it
         callbacks.sort(key=lambda one: not isinstance(one, ReservoirSampling))
         self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
-        if self.distiller is not None:
-            self.distiller.begin_fit(self)
+        for term in self.terms:
+            term.begin_fit(self)
 
     def on_fit_start(self) -> None:
-        """Compute frozen features; refuse combinations with the distiller that do not work."""
+        """Compute frozen features; refuse terms of the loss that do not fit."""
         super().on_fit_start()
         serve_features(self)
         check_start(self)
-        if self.distiller is not None:
-            self.distiller.check(self)
-            if self.old_memory_weight:
-                both = f"old_memory_weight = {self.old_memory_weight} beside {type(self.distiller).__name__}"
-                note(f"{both}: both draw old memory, the one with hard labels")
+        for term in self.terms:
+            term.check(self)
 
     def _check_training_state(self, checkpoint: dict[str, Any]) -> None:
         needed = (Forgetting, RandomState, ReservoirSampling)
         check_resumable(checkpoint, self.trainer, self.sequence, needed)
 
     def _run_task_begin(self, task: int) -> None:
-        if self.distiller is not None:
-            self.distiller.begin_task(self.is_seen_class)
+        for term in self.terms:
+            term.begin_task(self.is_seen_class)
         super()._run_task_begin(task)

@@ -291,7 +291,8 @@ class TaskLearner(GrowingLearner):
             average_batch_norm(self)
             self.guard.check_finite(self)
             call_task_hook(self.trainer, "on_task_end", self, self.task)
-            call_task_hook(self.trainer, "after_task_end", self, self.task)
+            for term in self.terms:
+                term.snapshot()
             self.tasks_finished = self.tasks_seen
             self.is_unfinished = False
 

@@ -7,14 +7,17 @@ from ddn_lightning.distill.fixed_labels import LabelSmoothing, RandomLabels
 from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learned_labels import LearnedLabels
+from ddn_lightning.distill.term import HardLabelControl, Term
 
 __all__ = [
     "BiasAdaptor",
     "BilevelDistiller",
     "DataDistillNet",
     "FrozenNetwork",
+    "HardLabelControl",
     "LabelDistiller",
     "LabelSmoothing",
     "LearnedLabels",
     "RandomLabels",
+    "Term",
 ]
