@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.distributed import moved, rank_and_world_size, sum_across_ranks
+from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError
 
 
@@ -190,3 +190,22 @@ def cross_entropy(logits: Tensor, samples: Samples) -> Tensor:
     tensor(0.6931)
     """
     return samples.mean(functional.cross_entropy(logits, samples.labels, reduction="none"))
+
+
+def global_batch(batch: Samples, logits: Tensor | None) -> Samples:
+    """A batch over all ranks, not augmented, with the logits of this rank's samples."""
+    if rank_and_world_size()[1] == 1:
+        return replace(batch, logits=logits)
+
+    def gather(share: Tensor) -> Tensor:
+        return gather_shares(moved(share, batch.labels.device), batch.total)
+
+    tasks = batch.global_tasks
+    if tasks is None and batch.tasks is not None:  # from a user's own loader
+        tasks = gather(batch.tasks).cpu()
+    return Samples(
+        images=gather(batch.images),
+        labels=gather(batch.labels),
+        logits=None if logits is None else gather(logits),
+        tasks=tasks,
+    )

@@ -1,7 +1,6 @@
 """Fills the memory with the incoming batches."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -11,9 +10,9 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.loops import BATCHES
 from ddn_lightning.construction import construction_of
-from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, method_of
 from ddn_lightning.memory.memory import MADE, check_made
+from ddn_lightning.networks.frozen_features import stored_form
 from ddn_lightning.samples import Samples
 
 
@@ -24,11 +23,11 @@ class ReservoirSampling(Callback):
     checkpoint can be resumed on any number of devices.
     """
 
-    method: Learner
+    method: Watched
 
-    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]  # methods are Learners
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Keep the method, which owns the memory."""
-        self.method = pl_module
+        self.method = method_of(pl_module)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move a restored memory to the device, before an unfinished task of the checkpoint is ended."""
@@ -37,16 +36,8 @@ class ReservoirSampling(Callback):
     def on_train_batch_end(  # type: ignore[override]  # outputs as training_step returns them
         self, trainer: Trainer, pl_module: LightningModule, outputs: Mapping[str, Tensor], batch: Samples, *_: object
     ) -> None:
-        """Add the raw images, and their logits from before the step if the method stores them."""
-        self.method.is_unfinished = True
-        logits = outputs["logits"] if self.method.stores_logits else None
-        memory = self.method.memory
-        slots = memory.add(self._global_batch(batch, logits), self.method)
-        if memory.loss is not None:
-            self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
-        for term in self.method.terms:
-            term.reset_slots(slots)
-        self.method.is_unfinished = False
+        """Let the method offer the batch to its memory."""
+        self.method.store(batch, outputs)
 
     def state_dict(self) -> dict[str, Any]:
         """The memory, and how it was made."""
@@ -60,34 +51,16 @@ class ReservoirSampling(Callback):
         memory.load_state_dict({name: value for name, value in state_dict.items() if name != MADE})
         if len(memory):
             held = memory[memory.slots]
-            check_samples("memory", held, self.method.stored_form, sequence.may_come, self.method.stores_logits)
+            form = stored_form(self.method.backbone, sequence.image_shape)
+            check_samples("memory", held, form, sequence.may_come, self.method.stores_logits)
 
-    def on_load_checkpoint(  # type: ignore[override]  # methods are Learners
-        self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Grow the memory with the method; refuse one that has seen more samples than the run."""
         state = checkpoint["callbacks"].get(self.state_key, {})
-        if pl_module.is_growing and pl_module.new_outputs:
-            state = pl_module.memory.grown_state(state, pl_module.num_classes)
+        method = self.method
+        if trainer.state.fn == "fit" and method.is_growing:
+            state = method.memory.grown_state(state, method.num_classes)
             checkpoint["callbacks"][self.state_key] = state
         if trainer.state.fn == "fit" and "seen" in state:
             batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
-            checks.integer("memory/seen", state["seen"], most=batches * pl_module.sequence.batch_size)
-
-    def _global_batch(self, batch: Samples, logits: Tensor | None) -> Samples:
-        _, world_size = rank_and_world_size()
-        if world_size == 1:
-            return replace(batch, logits=logits)
-
-        def gather(share: Tensor) -> Tensor:
-            return gather_shares(moved(share, batch.labels.device), batch.total)
-
-        tasks = batch.global_tasks
-        if tasks is None and batch.tasks is not None:  # from a user's own loader
-            tasks = gather(batch.tasks).cpu()
-        return Samples(
-            images=gather(batch.images),
-            labels=gather(batch.labels),
-            logits=None if logits is None else gather(logits),
-            tasks=tasks,
-        )
+            checks.integer("memory/seen", state["seen"], most=batches * method.sequence.batch_size)

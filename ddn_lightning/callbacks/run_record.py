@@ -22,7 +22,7 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import DivergenceError
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, is_learner
 from ddn_lightning.notes import note
 from ddn_lightning.runs.anytime import ANYTIME_FILE, write_anytime
 from ddn_lightning.runs.config import changes, load_yaml
@@ -70,7 +70,7 @@ class RunRecord(TaskCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the options of a resumed run that differ from the checkpoint, now that it is accepted; write them."""
-        is_growing = isinstance(pl_module, Learner) and pl_module.is_growing  # then the data differs, of course
+        is_growing = is_learner(pl_module) and pl_module.is_growing  # then the data differs, of course
         for line in self._changes:
             if not (is_growing and line.startswith("data.")):
                 note(line)
@@ -88,7 +88,7 @@ class RunRecord(TaskCallback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the results."""
-        if not trainer.is_global_zero or not isinstance(pl_module, Learner):
+        if not trainer.is_global_zero or not is_learner(pl_module):
             return
         is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
         if is_complete and not self.has_begun:
@@ -101,7 +101,7 @@ class RunRecord(TaskCallback):
         """Print the results, after the progress bar is gone."""
         self._print()
 
-    def on_divergence(self, trainer: Trainer, method: Learner, reason: str) -> None:
+    def on_divergence(self, trainer: Trainer, method: Watched, reason: str) -> None:
         """Write the results so far."""
         try:
             if trainer.is_global_zero:
@@ -130,7 +130,7 @@ class RunRecord(TaskCallback):
         except (yaml.YAMLError, AttributeError):
             checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
 
-    def _write(self, trainer: Trainer, method: Learner, status: str, reason: str | None = None) -> None:
+    def _write(self, trainer: Trainer, method: Watched, status: str, reason: str | None = None) -> None:
         forgetting = Forgetting.of(trainer)
         results = {"status": status, "reason": reason, "steps": trainer.global_step, **results_of(method, forgetting)}
         processor = self._processor_seconds
@@ -154,7 +154,7 @@ class RunRecord(TaskCallback):
         if found := forgetting.summary(method.calibrated_accuracy_matrix):
             acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
             self._output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
-        if test := method.test_accuracy:
+        if test := method.progress.test_accuracy:
             self._output.append(_test_line({kind: _mean(values) for kind, values in test.items()}))
         if "anytime" in results:
             self._output.append(_anytime_line(results["anytime"], results["seconds"]))
@@ -186,14 +186,14 @@ class RunRecord(TaskCallback):
         return self._processor_before + now
 
 
-def stop_reason(trainer: Trainer, method: Learner) -> str | None:
+def stop_reason(trainer: Trainer, method: Watched) -> str | None:
     """Why a :class:`StopAtTask` has stopped training, if one has."""
     callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
     reasons = (one.reason(method.accuracy_matrix) for one in callbacks if isinstance(one, StopAtTask))
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
+def results_of(method: Watched, forgetting: Forgetting) -> dict[str, Any]:
     """A method's results as JSON values; accuracies in percent, ``None`` where nothing was measured."""
     return {
         **dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy")),
@@ -226,13 +226,13 @@ def dataset_title(sequence: TaskSequence) -> str:
     return f"{sequence.name} ({', '.join(kinds)})" if kinds else sequence.name
 
 
-def _names(method: Learner) -> list[str] | None:
+def _names(method: Watched) -> list[str] | None:
     """The class names, and numbers for outputs without a class; ``None`` if the data has no names."""
     names = method.sequence.label_names()
     return None if names is None else [*names, *map(str, range(len(names), method.num_classes))]
 
 
-def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
+def _calibrated(method: Watched, forgetting: Forgetting) -> dict[str, Any]:
     """The results with calibrated statistics, if measured besides those with running statistics."""
     if forgetting.statistics_of(method) != "both":
         return {}
@@ -243,13 +243,13 @@ def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
     }
 
 
-def _measured_on(method: Learner) -> dict[str, Any]:
+def _measured_on(method: Watched) -> dict[str, Any]:
     """The images that the matrices were measured on; with a validation split also which, and the test accuracies."""
     sequence = method.sequence
     if sequence.validation is None:
         return {"measured_on": sequence.measured_on}
     test: dict[str, Any] = {}
-    for kind, values in method.test_accuracy.items():
+    for kind, values in method.progress.test_accuracy.items():
         prefix = "" if kind == "class_il" else f"{kind}_"
         test[f"{prefix}average_accuracy"] = _mean(values)
         test[f"{prefix}accuracies"] = [None if value is None else round(value, 4) for value in values]

@@ -8,7 +8,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import is_learner
 
 
 class TaskProgressBar(RichProgressBar):
@@ -36,13 +36,13 @@ class TaskProgressBar(RichProgressBar):
         """The values to the right of the bar."""
         metrics = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)
-        if isinstance(pl_module, Learner) and pl_module.tasks_seen:
+        if is_learner(pl_module) and pl_module.tasks_seen:
             task = {"task": f"{pl_module.tasks_seen}/{pl_module.sequence.num_tasks}"}
             metrics = {**task, **self._so_far, **_now(trainer), **metrics}
         return metrics
 
     def _update_results(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if isinstance(pl_module, Learner):  # not in get_metrics: reading the matrix waits for the device
+        if is_learner(pl_module):  # not in get_metrics: reading the matrix waits for the device
             measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._so_far = {short: f"{float(measured[name]):.1f}" for short, name in names.items() if measured}

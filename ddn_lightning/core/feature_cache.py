@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from ddn_lightning.core.method_base import MethodBase
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Learner
 from ddn_lightning.networks.frozen_features import FrozenFeatures
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
@@ -12,7 +12,7 @@ from ddn_lightning.optimization import evaluating
 TRIED = 64  # images that tell whether a transform augments
 
 
-def serve_features(method: Learner) -> None:
+def serve_features(method: MethodBase) -> None:
     """Let the data module give the features of a :class:`FrozenFeatures`; refuse augmentation.
 
     Args:
@@ -25,14 +25,14 @@ def serve_features(method: Learner) -> None:
         method.sequence.serve_features(lambda images: _features_of(method, images))
 
 
-def _features_of(method: Learner, images: Tensor) -> Tensor:
+def _features_of(method: MethodBase, images: Tensor) -> Tensor:
     """Features of a batch in single precision, on the host."""
     with evaluating(method.backbone), method.trainer.precision_plugin.val_step_context():
         features: Tensor = method.backbone(method.normalised(images))
     return features.float().cpu()
 
 
-def _check_augmentation(method: Learner) -> None:
+def _check_augmentation(method: MethodBase) -> None:
     transform = method.transform
     assert transform is not None
     some = method.sequence.train_set[:TRIED].images

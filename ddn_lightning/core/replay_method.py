@@ -1,47 +1,56 @@
-"""The contract of a replay method, and the only training step in the package."""
+"""The machine of all methods: the only training step in the package, and what each hook runs, in its order."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.utilities.parsing import AttributeDict
 from torch import Tensor
+from torch.optim import Optimizer
 
-from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.logged_curves import LoggedCurves
-from ddn_lightning.callbacks.random_state import RandomState
-from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
+from ddn_lightning.callbacks.forgetting import calibration_of
+from ddn_lightning.callbacks.task_callback import call_task_hook
 from ddn_lightning.checkpoint.checkpoint_io import read_safely
-from ddn_lightning.construction import named
+from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.checkpoint.loops import begin_next_epoch
+from ddn_lightning.checkpoint.record import BATCH_NORM, PROGRESS
+from ddn_lightning.core import checkpointing, growth
+from ddn_lightning.core.batch_norm import BatchNormStatistics, RunningStatistics, hold_frozen
+from ddn_lightning.core.default_callbacks import missing_callbacks, sort_memory_first
 from ddn_lightning.core.feature_cache import serve_features
-from ddn_lightning.core.optimized_learner import OptimizedLearner
-from ddn_lightning.core.start_checks import check_part, check_start, check_use
-from ddn_lightning.core.trainer_checks import check_resumable, check_trainer
+from ddn_lightning.core.method_base import MethodBase
+from ddn_lightning.core.optimization import TaskOptimizer
+from ddn_lightning.core.optimizer_checks import check_optimizers_of
+from ddn_lightning.core.start_checks import check_part, check_sequence, check_start, check_use, note_idle_statistics
+from ddn_lightning.core.trainer_checks import check_trainer
+from ddn_lightning.data.grown_sequence import GrownSequence
+from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.term import HardLabelControl, Term
-from ddn_lightning.distributed import local_share
+from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts
-from ddn_lightning.lightning_internals import has_trainer, is_logged
-from ddn_lightning.memory.exemplar_set import ExemplarSet
-from ddn_lightning.memory.memory import Memory
+from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_logged, is_resuming
+from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.networks.backbone import Backbone
-from ddn_lightning.networks.frozen_features import check_holds_images, is_features
-from ddn_lightning.notes import note
+from ddn_lightning.networks.frozen_features import check_holds_images
+from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.precision import check_precision
+from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, cross_entropy
+from ddn_lightning.samples import Samples, cross_entropy, global_batch
 
 NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
 
 
-class ReplayMethod(OptimizedLearner, ABC):
+class ReplayMethod(MethodBase, ABC):
     """Learns a task sequence while replaying samples from a memory.
 
     A method implements :meth:`loss` and, if its paper needs more, overrides :meth:`current_loss`, :meth:`stream`,
@@ -64,7 +73,14 @@ class ReplayMethod(OptimizedLearner, ABC):
         replay_steps: Optimizer steps per incoming batch, each with new draws and augmentation: the control of equal
             cost.
         rand_augment: Stronger augmentation of all training images, before the crop and flip of ``transform``.
-        **kwargs: Arguments of :class:`OptimizedLearner`, such as ``lr``, and of :class:`CalibratedLearner`.
+        mask_unseen: Whether to predict only classes seen so far.
+        transform: Augmentation and normalisation; by default the data module's.
+        running_statistics: Which batches update BatchNorm's running statistics: ``all``, or only those from ``memory``.
+            A step without replay always updates them. No effect on methods that train on exemplars and data in one
+            batch, and on a backbone without trained parameters.
+        extra_draw_moves_statistics: Whether draws in addition to the method's own, for a distiller or for
+            ``old_memory_weight``, update them too.
+        **kwargs: Arguments of :class:`TaskOptimizer`, such as ``lr``.
 
     Example:
         >>> class PlainReplay(ReplayMethod):
@@ -79,12 +95,15 @@ class ReplayMethod(OptimizedLearner, ABC):
     """
 
     facts: ClassVar[Facts]
+    kwargs_of: ClassVar[type] = TaskOptimizer  # the part that gets the remaining arguments
     memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
     stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
     rehearses_labels: ClassVar[bool] = True  # in its loss, where a distiller can soften them
     memory_class: ClassVar[type] = Memory  # that the method needs
-    distiller: LabelDistiller | None
+    needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
+    lost_in_rounding: ClassVar[str] = ""  # what weights in half precision would lose, if anything
+    cannot_grow: ClassVar[str] = ""  # why the method cannot continue after its sequence, if it cannot
 
     def __init__(
         self,
@@ -97,9 +116,14 @@ class ReplayMethod(OptimizedLearner, ABC):
         old_memory_weight: float = 0.0,
         replay_steps: int = 1,
         rand_augment: RandAugment | None = None,
+        mask_unseen: bool = False,
+        transform: ImageTransform | None = None,
+        running_statistics: RunningStatistics = "all",
+        extra_draw_moves_statistics: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name, for jsonargparse
+        super().__init__(backbone, num_classes, mask_unseen, transform)
+        self.automatic_optimization = False
         self.save_hyperparameters(ignore=NOT_PLAIN)
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
@@ -108,53 +132,35 @@ class ReplayMethod(OptimizedLearner, ABC):
         check_part("rand_augment", rand_augment, RandAugment)
         check_use(type(self), distiller, memory, old_memory_weight)
         self.replay_batch_size = replay_batch_size
+        self.replay_steps = replay_steps
+        self.rand_augment = rand_augment
+        self.optimization = TaskOptimizer(**kwargs)
+        self.batch_norm = BatchNormStatistics(running_statistics, extra_draw_moves_statistics)
+        self.progress = Progress()
+        self.streams = RandomStreams(seed=0)
+        self.guard = DivergenceGuard()
         self.memory = ReservoirBuffer() if memory is None else memory
+        self.buffer_size = sized(self.memory, buffer_size, self.constructor_arguments, self.hparams)
         if self.memory.learning_rates:
             check_holds_images(self.backbone, type(self.memory).__name__)
         if rand_augment is not None:
             check_holds_images(self.backbone, "RandAugment", "changes")
-        self.buffer_size = self._size_of_memory(buffer_size)
-        self.memory.reset(self.buffer_size, seed=0)
+        self.memory.is_taken = True
         self.distiller = distiller
-        controls = [HardLabelControl(old_memory_weight)] if old_memory_weight else []
-        self.terms: tuple[Term, ...] = (*controls, *([] if distiller is None else [distiller]))
-        self.replay_steps = replay_steps
-        self.rand_augment = rand_augment
         if distiller is not None:
             distiller.build(num_classes, self.buffer_size)
             distiller.is_taken = True
-        self.memory.is_taken = True
+        controls = [HardLabelControl(old_memory_weight)] if old_memory_weight else []
+        self.terms: tuple[Term, ...] = (*controls, *([] if distiller is None else [distiller]))
+        self.resumed: checkpointing.Restored | None = None  # what the fit has restored
+        self.register_load_state_dict_pre_hook(growth.grow_as_in_other_processes)  # type: ignore[no-untyped-call]
 
-    def _size_of_memory(self, buffer_size: int) -> int:
-        """The size that the memory was given, if any, which is then recorded as the method's."""
-        size = self.memory.buffer_size or buffer_size
-        if self.constructor_arguments.get("buffer_size", size) != size:
-            note(f"the memory has {size} slots, its own buffer_size, not the {buffer_size} of the method")
-            self.constructor_arguments["buffer_size"] = size
-        self.hparams["buffer_size"] = size
-        return size
+    @classmethod
+    def takes_distiller(cls) -> bool:
+        """Whether there are labels of replayed samples to soften."""
+        return bool(cls.memory_draws) and cls.rehearses_labels
 
-    @property
-    def hparams_initial(self) -> AttributeDict:
-        """What loggers receive: class and arguments of method, backbone, distiller and data, and the seed.
-
-        Checkpoints contain :attr:`hparams` instead.
-        """
-        data = getattr(self.trainer, "datamodule", None) if has_trainer(self) else None
-        flat = {name.removeprefix("method."): value for name, value in named("method", self).items()}
-        if isinstance(data, TaskSequence):
-            flat |= {**named("data", data), "data.num_tasks": data.num_tasks}  # task_sizes or domains may override it
-        return AttributeDict({**flat, "buffer_size": self.buffer_size, "seed": self.streams.seed})
-
-    @property
-    def stored_samples(self) -> Memory | ExemplarSet | None:
-        """The memory or exemplars, if the method has any."""
-        return self.memory if self.memory_draws else None
-
-    def current_loss(self, current: Samples) -> ReplayLoss:
-        """The loss on the incoming batch: the whole loss of a step without replay."""
-        logits = self.logits_of(current)
-        return ReplayLoss(cross_entropy(logits, current), logits)
+    # -- what a paper's method implements or overrides
 
     @abstractmethod
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
@@ -165,19 +171,67 @@ class ReplayMethod(OptimizedLearner, ABC):
             *memory: ``memory_draws`` draws from memory, none of them empty.
         """
 
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """The loss on the incoming batch: the whole loss of a step without replay."""
+        logits = self.logits_of(current)
+        return ReplayLoss(cross_entropy(logits, current), logits)
+
+    def retrieve(self, current: Samples) -> list[Samples]:
+        """The replayed samples of a step: ``memory_draws`` draws, none of them empty.
+
+        Override to select samples by the incoming batch, which is augmented, as MIR does.
+        """
+        draws = [self.draw_memory() for _ in range(self.memory_draws)]
+        return [draw for draw in draws if draw is not None]
+
+    def gradients(self, loss: ReplayLoss, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
+        """Value and gradient of the loss over all ranks, for the optimizer step.
+
+        Override to step in another direction, as A-GEM does, with :meth:`gradient_of` for single terms.
+        """
+        return self.gradient_of([lambda: loss.total, *loss.deferred_terms], parameters)
+
     def after_step(self) -> None:
         """Hook after each optimizer step."""
 
+    def begin_task(self) -> None:
+        """Hook before a task's first batch. ``self.task`` is the new task."""
+
+    def end_task(self) -> None:
+        """Hook after a task's last batch and before its evaluation, with gradients enabled.
+
+        It runs exactly once per task: a run that is killed in this hook resumes from the state before it. The network
+        computes in single precision here, unless called in ``self.trainer.precision_plugin.train_step_context()``.
+        """
+
+    def before_evaluation(self) -> None:
+        """Hook before each evaluation during training."""
+
+    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """The training samples of an epoch: by default the data of its task."""
+        return sequence.training_samples(epoch // sequence.epochs_per_task)
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs; known ones stay. A method with parameters for each class extends this."""
+        self.num_classes = self.constructor_arguments["num_classes"] = self.hparams["num_classes"] = num_classes
+        growth.grow_head(self.head, self)
+        self.is_seen_class = resized(self.is_seen_class, (num_classes,))
+        for term in self.terms:
+            term.grow(num_classes)
+
+    # -- the step
+
     def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
         """Take ``replay_steps`` optimizer steps; returns loss and logits of the last for the callbacks."""
-        self.catch_up_schedulers()
+        clock = self.sequence.clock
+        self.optimization.catch_up_schedulers(self, clock)
         for _ in range(self.replay_steps):
             value, loss = self.step(batch)
         if is_logged(self.trainer):  # not in each step: log() takes half a millisecond
             self.guard.check_losses(self)
             # on the host, since Lightning reads progress-bar values after every step
             self.log("train/loss", value.cpu(), prog_bar=True)
-        self.step_schedulers()
+        self.optimization.step_schedulers(self, clock)
         return {"loss": value, "logits": loss.current_logits.detach()}
 
     def step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
@@ -185,7 +239,12 @@ class ReplayMethod(OptimizedLearner, ABC):
         current = self.augment(batch)
         for term in self.terms:
             term.before_step(self, current)
-        loss = self.replay_loss(current)
+        memory = self.retrieve(current) if self.tasks_seen >= self.replay_from_task else []
+        self.batch_norm.is_replaying = bool(memory)
+        loss = self.loss(current, *memory) if memory else self.current_loss(current)
+        check_returned(f"loss of {type(self).__name__}", loss, ReplayLoss)
+        if memory and loss.rehearsed is None:
+            loss = replace(loss, rehearsed=memory[-1])
         for term in self.terms:
             loss = term.add_to(loss, self, current)
         value = self.descend(loss)
@@ -195,75 +254,58 @@ class ReplayMethod(OptimizedLearner, ABC):
             term.update(self, current)
         return value, loss
 
-    def replay_loss(self, current: Samples) -> ReplayLoss:
-        """The method's own loss, with a draw from memory if there is one to replay."""
-        memory = self.retrieve(current) if self.tasks_seen >= self.replay_from_task else []
-        self.is_replaying = bool(memory)
-        loss = self.loss(current, *memory) if memory else self.current_loss(current)
-        check_returned(f"loss of {type(self).__name__}", loss, ReplayLoss)
-        return replace(loss, rehearsed=memory[-1]) if memory and loss.rehearsed is None else loss
+    def descend(self, loss: ReplayLoss) -> Tensor:
+        """Take one optimizer step; returns the loss over all ranks."""
+        optimizer, parameters, precision = (
+            self.classifier_optimizer,
+            self.moved_parameters,
+            self.trainer.precision_plugin,
+        )
+        if not self.has_own_optimizer:  # constructor arguments override restored optimizer state
+            optimizer.param_groups[0].update(self.optimization.sgd_options(self.current_lr))  # callbacks add others
+        precision.pre_backward(loss.total, self)  # calls on_before_backward of callbacks and method
+        value, gradients = self.gradients(loss, parameters)
+        average_batch_norm(self)
+        optimizer.zero_grad()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        precision.post_backward(value, self)  # calls on_after_backward
+        self.optimization.clip(parameters)
+        optimizer.step()
+        return value
 
-    def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
-        """As in the base class, adapted by the terms of the loss."""
-        return self.adapted(super().logits_of(samples, is_extra))
+    def gradient_of(
+        self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor], retain_graph: bool = False
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that no term depends on.
 
-    def adapted(self, logits: Tensor) -> Tensor:
-        """Logits of the network as the loss takes them; :meth:`logits_of` does this already."""
-        for term in self.terms:
-            logits = term.adapted(logits, self)
-        return logits
+        With ``retain_graph`` other terms of the same loss can be differentiated afterwards.
+        """
+        return gradient_of_sum(terms, parameters, retain_graph)
 
-    def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
-        """The samples with augmented and normalised images, and the raw ones beside; features stay as they are."""
-        if is_features(samples.images):
-            return replace(samples, images=self.normalised(samples.images), raw=samples.images)
-        assert self.transform is not None
-        generator = self.streams["augment"] if generator is None else generator
-        number, raw = samples.total, samples.images
-        images = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
-        images = self.transform(images, generator, number)
-        return replace(samples, images=images.to(self.dtype), raw=raw)
-
-    def plain_view(self, samples: Samples) -> Samples:
-        """Augmented samples without their augmentation, for losses on a second view."""
-        assert samples.raw is not None
-        return replace(samples, images=self.normalised(samples.raw))
-
-    def retrieve(self, current: Samples) -> list[Samples]:
-        """The replayed samples of a step: ``memory_draws`` draws, none of them empty.
-
-        Override to select samples by the incoming batch, as MIR does.
+    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
+        """Queue a loss for the next check of the guard, which stops training on NaN or infinity.
 
         Args:
-            current: The incoming batch, augmented.
+            value: The loss over all ranks.
+            name: Its name in the error message.
+            **learning_rates: Options to lower if it is not finite; by default ``lr``.
         """
-        draws = [self.draw_memory() for _ in range(self.memory_draws)]
-        return [draw for draw in draws if draw is not None]
+        self.guard.note(value, name, (self.task, self.trainer.global_step), learning_rates or {"lr": self.current_lr})
+        if self.guard.is_full:
+            self.guard.check_losses(self)
 
-    def draw_memory(
-        self, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None, size: int | None = None
-    ) -> Samples | None:
-        """An augmented draw from memory; ``None`` if no sample is eligible.
+    def store(self, batch: Samples, outputs: Any) -> None:
+        """Offer a batch to the memory after the step, over all ranks and with its logits if the method stores them."""
+        with self.progress.unfinished():
+            logits = outputs["logits"] if self.stores_logits else None
+            slots = self.memory.add(global_batch(batch, logits), self)
+            if self.memory.loss is not None:
+                self.note_loss(self.memory.loss, "the matching loss", **self.memory.learning_rates)
+            for term in self.terms:
+                term.reset_slots(slots)
 
-        Args:
-            tasks: Draw only from these tasks; :attr:`old_tasks` gives the old memory.
-            generator: Stream for an additional draw, which then does not shift the method's own draws.
-            size: Samples over all ranks; by default ``replay_batch_size``.
-        """
-        slots = self.memory.draw(self.replay_batch_size if size is None else size, tasks, generator)
-        return self.stored(slots, generator) if len(slots) else None
-
-    def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
-        """This rank's share of the samples in these slots of the memory, augmented."""
-        share = replace(self.memory[local_share(slots)], global_size=len(slots))
-        return self.augment(share, generator)
-
-    def grow(self, num_classes: int) -> None:
-        """Change the number of outputs, also of the distiller."""
-        super().grow(num_classes)
-        self.hparams["num_classes"] = num_classes
-        for term in self.terms:
-            term.grow(num_classes)
+    # -- Lightning's hooks, in the order of a fit
 
     def configure_callbacks(self) -> list[Callback]:
         """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""
@@ -272,38 +314,184 @@ class ReplayMethod(OptimizedLearner, ABC):
             check_trainer(self.trainer)
             if self.lost_in_rounding:
                 check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
-        needed: list[Callback] = [Forgetting(), RandomState(), LoggedCurves()]
-        if self.memory_draws:
-            needed.insert(0, ReservoirSampling())
-        present = self.trainer.callbacks  # type: ignore[attr-defined]
-        missing = [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
-        return [self.guard, *missing]
+        return [self.guard, *missing_callbacks(self.trainer, fills_memory=bool(self.memory_draws))]
 
     def setup(self, stage: str) -> None:
-        """For a fit, clear the memory."""
-        super().setup(stage)
-        if stage != "fit":
+        """Check the data against the network; for a fit, reset all parts."""
+        if stage == "predict" and self.transform is not None:
             return
-        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-        # the memory first, so that what others save or measure after a batch has it
-        callbacks.sort(key=lambda one: not isinstance(one, ReservoirSampling))
-        self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
-        for term in self.terms:
-            term.begin_fit(self)
+        sequence, is_fit = self.sequence, stage == "fit"
+        is_continued = is_fit and (is_resuming(self.trainer) or growth.is_continuation(self, sequence))
+        check_sequence(self, sequence, may_grow=is_continued and isinstance(sequence, GrownSequence))
+        if self.transform is None:
+            self.transform = sequence.transform
+        self.record_data_info(sequence.data_record())
+        self.task_classes = [classes.tolist() for classes in sequence.task_classes]
+        if is_fit:
+            if not self.training:  # loaded to predict, or stopped within an evaluation
+                self.return_to_training()
+            self.resumed = None
+            self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
+            self.progress.reset(sequence.num_tasks)
+            self.optimization.reset()
+            self.batch_norm.reset()
+            self.is_seen_class = torch.zeros_like(self.is_seen_class)
+            self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
+            for term in self.terms:
+                term.begin_fit(self)
+            sequence.serve_epochs(self.samples_of_epoch)
+            sort_memory_first(self.trainer)
+
+    def configure_optimizers(self) -> Any:
+        """The optimizers of the classifier and of the terms of the loss.
+
+        An override is used as it is: ``lr``, ``momentum`` and ``weight_decay`` are not applied to its optimizer, and
+        its schedulers step after the epochs or steps that it asks for, without a restart at each task.
+        """
+        learned = {parameter for term in self.terms for parameter in term.parameters()}
+        classifier = self.optimization.build([p for p in self.parameters() if p.requires_grad and p not in learned])
+        of_terms = [optimizer for term in self.terms if (optimizer := term.configure_optimizer()) is not None]
+        schedulers = self.optimization.attach_scheduler(classifier)
+        return ([classifier, *of_terms], schedulers) if schedulers else [classifier, *of_terms]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check a checkpoint, and restore all parts. Lightning then restores weights, callbacks and loops."""
+        self.resumed = checkpointing.restore(self, checkpoint)
 
     def on_fit_start(self) -> None:
-        """Compute frozen features; refuse terms of the loss that do not fit."""
-        super().on_fit_start()
+        """Refuse what cannot be trained, before Lightning restores the optimizers."""
+        hold_frozen(self.backbones)  # Lightning does not call train() before a fit
+        note_idle_statistics(self)
+        check_optimizers_of(self)
+        self.optimization.configure(self.trainer)
+        self._changes = checkpointing.resume_optimizers(self, self.resumed)
         serve_features(self)
         check_start(self)
         for term in self.terms:
             term.check(self)
 
-    def _check_training_state(self, checkpoint: dict[str, Any]) -> None:
-        needed = (Forgetting, RandomState, ReservoirSampling)
-        check_resumable(checkpoint, self.trainer, self.sequence, needed)
+    def on_train_start(self) -> None:
+        """Resume in the next epoch if the last one was complete; say which arguments override the checkpoint's."""
+        self.remember_modes()
+        begin_next_epoch(self.trainer)
+        checkpointing.note_changes(self.trainer, self._changes)
+
+    def samples_of_epoch(self, epoch: int) -> Samples:
+        """The samples that the data serves in an epoch. They may depend on the end of the task before."""
+        if 0 <= self.task < epoch // self.sequence.epochs_per_task:
+            self._run_task_end()  # it is left to do after a resume at the task's last batch
+        return self.stream(self.sequence, epoch)
+
+    def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
+        """Begin a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
+        task = self.sequence.clock.task
+        if task != self.task:
+            self._run_task_exit()
+            self._run_task_begin(task)
+        if not self.sequence.stream.tells_boundaries:
+            self.is_seen_class[gather_shares(batch.labels, batch.total)] = True
+
+    def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
+        """End the task before its evaluation. Checkpoints of this batch have been written already."""
+        drop_old_values(self.trainer)
+        if self.sequence.clock.at_task_end:
+            self._run_task_end()
+
+    def on_train_end(self) -> None:
+        """End the last task, unless training was stopped within it; keep calibrated statistics, if evaluated with."""
+        clock = self.sequence.clock
+        if clock.is_over(self.tasks_seen) and clock.is_last_batch:
+            self._run_task_exit()
+        if (evaluation := calibration_of(self.trainer)) is not None:
+            self.batch_norm.use_calibrated(self, evaluation.calibrated_buffers(self))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what :mod:`ddn_lightning.core.checkpointing` lists."""
+        checkpointing.save(self, checkpoint)
+
+    # -- where a task begins and ends
 
     def _run_task_begin(self, task: int) -> None:
         for term in self.terms:
             term.begin_task(self.is_seen_class)
-        super()._run_task_begin(task)
+        self.optimization.restart(self.classifier_optimizer, self.trainer.lr_scheduler_configs)
+        self.progress.begin(task)
+        if self.sequence.stream.tells_boundaries:
+            self.is_seen_class[self.sequence.is_class_of_task[task]] = True
+        self.begin_task()
+
+    def _run_task_end(self) -> None:
+        """Run the work at a task's end, unless it is done."""
+        if self.progress.is_between_tasks:
+            return
+        with self.progress.task_end():
+            self.guard.check_finite(self)
+            self.end_task()
+            average_batch_norm(self)
+            self.guard.check_finite(self)
+            call_task_hook(self.trainer, "on_task_end", self, self.task)
+            for term in self.terms:
+                term.snapshot()
+
+    def _run_task_exit(self) -> None:
+        """Run the work at a task's end, if it is left to do, and then the last hook of a task."""
+        if self.task >= 0:
+            self._run_task_end()
+            call_task_hook(self.trainer, "on_task_exit", self, self.task)
+
+    # -- state and optimizers
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Progress and statistics, as part of the weights: Lightning returns only these from other processes."""
+        return {PROGRESS: self.progress.state_dict(), BATCH_NORM: self.batch_norm.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore progress and statistics."""
+        self.progress.load_state_dict(state[PROGRESS])
+        self.batch_norm.load_state_dict(state[BATCH_NORM])
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the fit continues from a checkpoint of fewer tasks."""
+        return self.resumed is not None and self.resumed.is_growing
+
+    @property
+    def current_lr(self) -> float:
+        """The learning rate of the current step."""
+        if self.has_own_optimizer:
+            lr: float = self.classifier_optimizer.param_groups[0]["lr"]
+            return lr
+        # the clock takes as long as all the rest
+        return self.optimization.sgd_lr(self.sequence.clock.epoch_in_task if self.optimization.lr_milestones else 0)
+
+    @property
+    def has_own_optimizer(self) -> bool:
+        """Whether the user has given an optimizer or a scheduler, by argument or by ``configure_optimizers``."""
+        return not self.optimization.is_sgd or self.overrides_optimizers
+
+    @property
+    def overrides_optimizers(self) -> bool:
+        """Whether the user has overridden ``configure_optimizers``."""
+        # not Lightning's is_overridden, which takes ten times as long: this is read eight times per step
+        return getattr(self.configure_optimizers, "__func__", None) is not ReplayMethod.configure_optimizers
+
+    @property
+    def classifier_optimizer(self) -> Optimizer:
+        """The classifier's optimizer, whose steps are Lightning's ``global_step``."""
+        optimizers = self.optimizers()
+        optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
+        assert isinstance(optimizer, Optimizer)
+        return optimizer
+
+    @property
+    def distiller_optimizer(self) -> Optimizer:
+        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
+        optimizers = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizers, list)
+        return optimizers[1]
+
+    @property
+    def moved_parameters(self) -> list[Tensor]:
+        """The parameters that a step moves: those of the classifier's optimizer that require a gradient."""
+        groups = self.classifier_optimizer.param_groups if has_trainer(self) else [{"params": self.parameters()}]
+        return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]

@@ -12,7 +12,7 @@ from torch import Tensor
 from ddn_lightning.data.decoding import decode_image, decode_pixels
 from ddn_lightning.data.image_tree import images_below
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Predicting
 from ddn_lightning.optimization import evaluating
 
 Images = Tensor | Image.Image | str | Path | Sequence[Any]
@@ -64,7 +64,7 @@ class Predictions:
         ]
 
 
-def predict(method: Learner, images: Images, batch_size: int = 256) -> Predictions:
+def predict(method: Predicting, images: Images, batch_size: int = 256) -> Predictions:
     """Class names and probabilities for images from anywhere.
 
     Args:
@@ -81,7 +81,7 @@ def predict(method: Learner, images: Images, batch_size: int = 256) -> Predictio
     return Predictions(torch.cat([one.cpu() for one in found] or [empty]), method.label_names, files)
 
 
-def trained_shape(method: Learner, action: str) -> tuple[int, ...]:
+def trained_shape(method: Predicting, action: str) -> tuple[int, ...]:
     """The shape (channels, height, width) of the images that a method was trained on; refuse an untrained one."""
     if method.image_shape is None or method.transform is None:
         raise ConfigurationError(f"{action} needs a trained method: this one has seen no images")

@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -177,9 +177,9 @@ def _trial_loss(method: Learner) -> ReplayLoss:
     def log_nothing(*_: object, **__: object) -> None:
         """Replaces Lightning's, which raises before training."""
 
-    trial = copy.deepcopy(method).eval()
+    trial: Any = copy.deepcopy(method).eval()
     trial.trainer = method.trainer
-    trial.task = max(method.task, method.replay_from_task - 1)
+    trial.progress.begin(max(method.task, method.replay_from_task - 1))
     vars(trial).update(log=log_nothing, log_dict=log_nothing)
     data = method.sequence.train_set
     whole = torch.arange(2 * method.trainer.world_size) % len(data)  # two for each rank
@@ -189,4 +189,5 @@ def _trial_loss(method: Learner) -> ReplayLoss:
         trial.memory.add(replace(data[whole].to(method.device), logits=logits), trial)
     share = replace(data[local_share(whole)].to(method.device), global_size=len(whole))
     drawn = [trial.draw_memory() for _ in range(trial.memory_draws)]
-    return trial.loss(trial.augment(share), *[draw for draw in drawn if draw is not None])
+    loss: ReplayLoss = trial.loss(trial.augment(share), *[draw for draw in drawn if draw is not None])
+    return loss

@@ -29,15 +29,16 @@ def saved_in_the_last_task(fit: Callable[..., ReplayMethod], make: Make, folder:
     return checkpoint
 
 
+MATRIX = ("state_dict", "_extra_state", "progress", "accuracy_matrix")
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (
         ("state_dict", "head.weight"),
         torch.full((6, 8), torch.nan),
         "head.weight must be finite everywhere, but 48 of 48",
     ),
-    (("state_dict", "accuracy_matrix"), torch.zeros(4, 4), "must be of shape (3, 3), got float32 of shape (4, 4)"),
+    (MATRIX, torch.zeros(4, 4), "must be floating point of shape (3, 3), got float32 of shape (4, 4)"),
     (
-        ("state_dict", "accuracy_matrix"),
+        MATRIX,
         torch.full((3, 3), 50.0),
         "must have rows only of the tasks evaluated in 2 epochs",
     ),

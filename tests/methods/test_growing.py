@@ -148,7 +148,7 @@ def test_every_method_gets_outputs_for_new_classes_and_learns_them(
     grown = fit(make, new_classes()[2], ckpt_path=path, **saving)
     assert grown.is_seen_class.all()
     assert not grown.accuracy_matrix.diagonal().isnan().any()
-    before = torch.load(path)["state_dict"]["accuracy_matrix"]
+    before = torch.load(path)["state_dict"]["_extra_state"]["progress"]["accuracy_matrix"]
     assert torch.equal(grown.accuracy_matrix[:3, :3].nan_to_num(), before.nan_to_num())
     if method_class.__module__.startswith("ddn_lightning"):
         assert difference(outcome(of_all(path, make_trainer, new_classes()[2])), outcome(grown)) is None

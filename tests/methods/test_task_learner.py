@@ -188,7 +188,7 @@ def test_a_missed_evaluation_leaves_frozen_layers_frozen(make_trainer: MakeTrain
     method.train()
     method.backbone.layers[1].eval()
     trainer.limit_val_batches = 1.0
-    method.epochs_evaluated = 2  # as after a resume from the last batch
+    method.progress.record_evaluation(2)  # as after a resume from the last batch
     Forgetting.of(trainer).on_task_exit(trainer, method, 2)
     assert method.accuracy_matrix[2].isfinite().all()
     assert not method.backbone.layers[1].training
@@ -328,20 +328,6 @@ def test_accuracies_are_exact_whatever_the_precision(make_trainer: MakeTrainer, 
         assert matrix.dtype in (torch.float32, torch.float64)
         assert torch.equal(matrix[-1].float(), 100 * hits / 13)
     assert loaded.bfloat16().accuracy_matrix.dtype == method.accuracy_matrix.dtype
-
-
-def test_a_checkpoint_whose_matrices_were_rounded_still_loads(make_trainer: MakeTrainer, tmp_path: Path) -> None:
-    """Version 0.1 wrote them in the precision of the weights."""
-    trainer = make_trainer()
-    trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
-    trainer.save_checkpoint(tmp_path / "run.ckpt")
-    checkpoint = torch.load(tmp_path / "run.ckpt", weights_only=True)
-    matrix = checkpoint["state_dict"]["accuracy_matrix"].bfloat16()
-    checkpoint["state_dict"]["accuracy_matrix"] = matrix
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    loaded = ER.load_from_checkpoint(tmp_path / "old.ckpt", backbone=small_net())
-    assert loaded.accuracy_matrix.dtype == torch.float32
-    assert torch.equal(loaded.accuracy_matrix.nan_to_num(), matrix.float().nan_to_num())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
