@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 from ddn_lightning.errors import ConfigurationError, check_choice
 
 CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
+PACKAGE = __name__.partition(".")[0]  # whose public names are imported when needed
 PRETRAINED = "pretrained"  # argument of a backbone
 PLAIN = (bool, int, float, str, type(None))
 Made = TypeVar("Made", bound="Constructed")
@@ -203,6 +204,8 @@ def find_imported(path: str) -> Any:
     ('ER', None)
     """
     module, _, name = path.rpartition(".")
+    if module == PACKAGE:
+        return getattr(sys.modules[PACKAGE], name, None)
     # not getattr, for which a module may import another
     return vars(sys.modules[module]).get(name) if sys.modules.get(module) is not None else None
 

@@ -157,6 +157,10 @@ class Watched(Predicting, Protocol):
         """The memory or exemplars, if the method has any."""
 
     @property
+    def terms(self) -> Sequence[Any]:
+        """The terms of its loss, each a :class:`Term`."""
+
+    @property
     def distiller(self) -> Any:
         """The :class:`LabelDistiller`, if there is one."""
 
@@ -201,10 +205,6 @@ class Learner(Watched, Protocol):
     @property
     def head(self) -> nn.Module:
         """The layer from features to logits."""
-
-    @property
-    def terms(self) -> Sequence[Any]:
-        """The terms of its loss, each a :class:`Term`."""
 
     @property
     def is_seen_class(self) -> Tensor:

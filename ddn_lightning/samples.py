@@ -183,6 +183,26 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
     )
 
 
+def gathered(share: Samples, logits: Tensor | None = None) -> Samples:
+    """The global batch of this rank's share, with logits of the share if given."""
+    _, world_size = rank_and_world_size()
+    if world_size == 1:
+        return replace(share, logits=logits)
+
+    def gather(column: Tensor) -> Tensor:
+        return gather_shares(moved(column, share.labels.device), share.total)
+
+    tasks = share.global_tasks
+    if tasks is None and share.tasks is not None:  # from a user's own loader
+        tasks = gather(share.tasks).cpu()
+    return Samples(
+        images=gather(share.images),
+        labels=gather(share.labels),
+        logits=None if logits is None else gather(logits),
+        tasks=tasks,
+    )
+
+
 def cross_entropy(logits: Tensor, samples: Samples) -> Tensor:
     """Mean cross-entropy with the hard labels over the global batch.
 
@@ -190,22 +210,3 @@ def cross_entropy(logits: Tensor, samples: Samples) -> Tensor:
     tensor(0.6931)
     """
     return samples.mean(functional.cross_entropy(logits, samples.labels, reduction="none"))
-
-
-def global_batch(batch: Samples, logits: Tensor | None) -> Samples:
-    """A batch over all ranks, not augmented, with the logits of this rank's samples."""
-    if rank_and_world_size()[1] == 1:
-        return replace(batch, logits=logits)
-
-    def gather(share: Tensor) -> Tensor:
-        return gather_shares(moved(share, batch.labels.device), batch.total)
-
-    tasks = batch.global_tasks
-    if tasks is None and batch.tasks is not None:  # from a user's own loader
-        tasks = gather(batch.tasks).cpu()
-    return Samples(
-        images=gather(batch.images),
-        labels=gather(batch.labels),
-        logits=None if logits is None else gather(logits),
-        tasks=tasks,
-    )

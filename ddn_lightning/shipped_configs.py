@@ -34,10 +34,11 @@ def find_config(value: str) -> str:
         ConfigurationError: If there is neither.
     """
     names = shipped_names()
-    if value in names and not Path(value).is_file():
-        return str(shipped_folder() / f"{value}{SUFFIX}")
+    name = value.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)  # the path that it has in a clone means it, too
+    if name in names and not Path(value).is_file():
+        return str(shipped_folder() / f"{name}{SUFFIX}")
     if value != STANDARD_INPUT and FILE_OR_NAME.fullmatch(value) and not Path(value).exists():
-        similar = did_you_mean(value.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX), names)
+        similar = did_you_mean(name, names)
         raise ConfigurationError(f"config must be a file, or a name that 'ddn configs' lists, got {value}{similar}")
     return value
 

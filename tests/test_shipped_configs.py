@@ -43,6 +43,10 @@ def test_a_folder_does_not_hide_a_name() -> None:
     assert find_config("quickstart") == str(CONFIGS / "quickstart.yaml")
 
 
+def test_the_path_in_a_clone_means_the_shipped_file() -> None:
+    assert find_config("configs/quickstart.yaml") == str(CONFIGS / "quickstart.yaml")
+
+
 @pytest.mark.parametrize(
     ("value", "similar"),
     [

@@ -14,6 +14,12 @@ class TaskCallback(Callback):
     def on_task_end(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Called after a task's last batch and the method's ``end_task``, before the evaluation."""
 
+    def after_task_end(self, trainer: Trainer, method: Watched, task: int) -> None:
+        """Called after the ``on_task_end`` of all callbacks, to prepare the next task.
+
+        Changes made here are invisible to every ``on_task_end``, in any order of the callbacks.
+        """
+
     def on_task_measured(self, trainer: Trainer, method: Watched, task: int, table: dict[str, Tensor]) -> None:
         """Called after the evaluation at a task's end; ``table`` is the result of :class:`PredictionTable`."""
 

@@ -36,7 +36,7 @@ from ddn_lightning.distill.term import HardLabelControl, Term
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts
-from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_logged, is_resuming
+from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_logged, is_resuming, restore_position
 from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.networks.backbone import Backbone
@@ -45,7 +45,7 @@ from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.precision import check_precision
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, cross_entropy, global_batch
+from ddn_lightning.samples import Samples, cross_entropy, gathered
 
 NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
 
@@ -299,7 +299,7 @@ class ReplayMethod(MethodBase, ABC):
         """Offer a batch to the memory after the step, over all ranks and with its logits if the method stores them."""
         with self.progress.unfinished():
             logits = outputs["logits"] if self.stores_logits else None
-            slots = self.memory.add(global_batch(batch, logits), self)
+            slots = self.memory.add(gathered(batch, logits), self)
             if self.memory.loss is not None:
                 self.note_loss(self.memory.loss, "the matching loss", **self.memory.learning_rates)
             for term in self.terms:
@@ -314,7 +314,7 @@ class ReplayMethod(MethodBase, ABC):
             check_trainer(self.trainer)
             if self.lost_in_rounding:
                 check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
-        return [self.guard, *missing_callbacks(self.trainer, fills_memory=bool(self.memory_draws))]
+        return [self.guard, *missing_callbacks(self.trainer, bool(self.memory_draws), bool(self.terms))]
 
     def setup(self, stage: str) -> None:
         """Check the data against the network; for a fit, reset all parts."""
@@ -373,6 +373,7 @@ class ReplayMethod(MethodBase, ABC):
     def on_train_start(self) -> None:
         """Resume in the next epoch if the last one was complete; say which arguments override the checkpoint's."""
         self.remember_modes()
+        restore_position(self.trainer)
         begin_next_epoch(self.trainer)
         checkpointing.note_changes(self.trainer, self._changes)
 
@@ -430,8 +431,7 @@ class ReplayMethod(MethodBase, ABC):
             average_batch_norm(self)
             self.guard.check_finite(self)
             call_task_hook(self.trainer, "on_task_end", self, self.task)
-            for term in self.terms:
-                term.snapshot()
+            call_task_hook(self.trainer, "after_task_end", self, self.task)
 
     def _run_task_exit(self) -> None:
         """Run the work at a task's end, if it is left to do, and then the last hook of a task."""

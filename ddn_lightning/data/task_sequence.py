@@ -12,6 +12,7 @@ from ddn_lightning.data.data_record import check_same_data
 from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.dataset_splits import DatasetSplits
 from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.module_batches import ModuleBatches
 from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.streams.streams import NO_STREAM, Streams
 from ddn_lightning.data.task_clock import TaskClock
@@ -22,7 +23,7 @@ from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 
 
-class TaskSequence(DatasetSplits):
+class TaskSequence(ModuleBatches, DatasetSplits):
     """A classification dataset, split by class into tasks that are learned in sequence within a single ``fit``.
 
     Task ``t`` is trained during the epochs ``[t * epochs_per_task, (t + 1) * epochs_per_task)``; accuracy is measured
@@ -47,6 +48,8 @@ class TaskSequence(DatasetSplits):
             thin and mislabel the others only. A mean or std that is measured is that of all training images.
         validation_per_class: Number of images to hold out of each class, instead of a share.
         validation_seed: Seed of the held-out images, not the run's.
+        as_tuples: Whether batches are ``(images, labels)``, augmented and normalised, instead of raw :class:`Samples`;
+            by default for modules that are no methods of ours.
         closed_test: Whether opening the test images raises a :class:`ClosedTestSetError`, as a search for
             hyper-parameters must have it; needs a validation split.
 
@@ -78,6 +81,7 @@ class TaskSequence(DatasetSplits):
         validation_per_class: int | None = None,
         validation_seed: int = 0,
         closed_test: bool = False,
+        as_tuples: bool | None = None,
     ) -> None:
         super().__init__()
         check_positive(
@@ -105,6 +109,7 @@ class TaskSequence(DatasetSplits):
                 "closed_test needs validation_share or validation_per_class, or nothing could be measured, got neither"
             )
         self.closed_test = closed_test
+        self.as_tuples = as_tuples
         if class_order_seed is not None and self.stream.is_by_domain:
             raise ConfigurationError(
                 f"class_order_seed must be left out where every task has all classes, got {class_order_seed}: it "
@@ -181,6 +186,7 @@ class TaskSequence(DatasetSplits):
 
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
+        self.check_form()
         self._features = {}  # they belong to the method of an earlier fit
         self._epochs = None  # so do these
         self.reserve(getattr(getattr(self.trainer, "lightning_module", None), "num_classes", 0))

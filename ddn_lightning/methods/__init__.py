@@ -19,11 +19,13 @@ from ddn_lightning.methods.lucir import LUCIR
 from ddn_lightning.methods.mir import MIR
 from ddn_lightning.methods.mkd import MKD
 from ddn_lightning.methods.mnemonics import Mnemonics
+from ddn_lightning.methods.ncm import NCM
 from ddn_lightning.methods.pcr import PCR
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.rar import RAR
 from ddn_lightning.methods.scr import SCR
 from ddn_lightning.methods.si import SI
+from ddn_lightning.methods.slda import SLDA
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 from ddn_lightning.methods.x_der import XDER
 
@@ -38,10 +40,12 @@ __all__ = [
     "LUCIR",
     "MIR",
     "MKD",
+    "NCM",
     "PCR",
     "RAR",
     "SCR",
     "SI",
+    "SLDA",
     "XDER",
     "BiC",
     "DERPlusPlus",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 from every_method import build
 from lightning.pytorch import Callback
@@ -12,6 +13,7 @@ from tiny import small_net
 from ddn_lightning import (
     ER,
     DataDistillNet,
+    DistillNetSnapshot,
     Forgetting,
     LoggedCurves,
     Observations,
@@ -26,6 +28,7 @@ CALLBACKS: list[type[Callback]] = [
     Forgetting,
     RandomState,
     LoggedCurves,
+    DistillNetSnapshot,
 ]
 ORDERS = [CALLBACKS, CALLBACKS[::-1], CALLBACKS[3:] + CALLBACKS[:3], CALLBACKS[1::2] + CALLBACKS[::2]]
 
@@ -56,7 +59,10 @@ def outcome(fit: Callable[..., ReplayMethod], order: list[type[Callback]]) -> di
     return {name: value.nan_to_num(-1.0) if value.is_floating_point() else value for name, value in found.items()}
 
 
-def test_the_observed_labels_are_those_that_the_task_was_trained_with(fit: Callable[..., ReplayMethod]) -> None:
+@pytest.mark.parametrize("order", [[Observations, DistillNetSnapshot], [DistillNetSnapshot, Observations]])
+def test_the_observed_labels_are_those_that_the_task_was_trained_with(
+    fit: Callable[..., ReplayMethod], order: list[type[Callback]]
+) -> None:
     """With the G_old of the task before, though a new one is taken at the same moment."""
     snapshots: list[int] = []
 
@@ -66,5 +72,5 @@ def test_the_observed_labels_are_those_that_the_task_was_trained_with(fit: Calla
                 snapshots.append(self.snapshots)
             return super().soft_labels(samples, probabilities)
 
-    fit(lambda: build(ER, Watch, small_net()), callbacks=[Observations()])
+    fit(lambda: build(ER, Watch, small_net()), callbacks=[callback() for callback in order])
     assert snapshots == [0, 1, 2]

@@ -70,15 +70,16 @@ def test_a_resume_continues_after_the_last_batch_before_the_hook(
             torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=path.name)
 
 
+@pytest.mark.parametrize("hook", ["on_task_end", "after_task_end"])
 def test_a_checkpoint_saved_while_a_task_ends_says_that_it_is_not_exact(
-    fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hook: str, fit: Callable[..., ReplayMethod], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On the resume the task ends once more."""
 
     class Saves(UsersSaveIn, TaskCallback):
         """A user's."""
 
-    saving = Saves(tmp_path, "on_task_end")
+    saving = Saves(tmp_path, hook)
     fit(make, sequence(), callbacks=[saving])
     capsys.readouterr()
     resumed = fit(make, sequence(), ckpt_path=saving.paths[0])
