@@ -14,7 +14,6 @@ from torch import nn
 from ddn_lightning.checkpoint.growth import overlaid
 from ddn_lightning.checkpoint.record import progress_in
 from ddn_lightning.checkpoint.weights import check_weights
-from ddn_lightning.core.method_base import MethodBase
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -24,7 +23,7 @@ from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
 
 
-def is_continuation(method: MethodBase, sequence: TaskSequence) -> bool:
+def is_continuation(method: Any, sequence: TaskSequence) -> bool:
     """Whether a loaded method continues with a sequence that follows; then its checkpoint is restored as a whole."""
     if not method.tasks_seen:
         return False
@@ -38,7 +37,7 @@ def is_continuation(method: MethodBase, sequence: TaskSequence) -> bool:
     return True
 
 
-def grow_head(head: nn.Module, method: MethodBase) -> None:
+def grow_head(head: nn.Module, method: Any) -> None:
     """Change the number of outputs of a head to the method's; new ones start as in a new head, by the run's seed."""
     generator = generator_for(method.streams.seed, f"head of {method.num_classes} classes")
     with torch.random.fork_rng(devices=[]):

@@ -1,7 +1,7 @@
 """A network with its memory: what the formulas of a method are written with, and what remains after training."""
 
-from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -13,21 +13,30 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.parsing import AttributeDict
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ddn_lightning.batch_statistics import Buffers, stratified_batches
-from ddn_lightning.construction import Constructed, named
+from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
+from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.checkpoint.record import BATCH_NORM, PROGRESS
+from ddn_lightning.construction import Constructed
 from ddn_lightning.core.batch_norm import BatchNormStatistics, hold_frozen, obstacle_to_calibration
+from ddn_lightning.core.checkpointing import Restored
+from ddn_lightning.core.growth import grow_head
+from ddn_lightning.core.optimization import TaskOptimizer
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
-from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.data.task_sequence import TaskSequence, logged_arguments
 from ddn_lightning.deploy.export import export
 from ddn_lightning.deploy.load import load_method
-from ddn_lightning.deploy.predict import Images, Predictions, predict
+from ddn_lightning.deploy.predict import Images, Predictions, predict, raw_batch
+from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.term import Term
 from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
 from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.learner import Facts
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
@@ -35,9 +44,10 @@ from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import Classifier, widened
 from ddn_lightning.networks.compiled import compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.optimization import evaluating, gradient_of_sum
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.samples import Samples
+from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.samples import Samples, cross_entropy
 
 
 class MethodBase(LightningModule, Constructed, ABC):
@@ -52,13 +62,26 @@ class MethodBase(LightningModule, Constructed, ABC):
         transform: Augmentation and normalisation; by default the data module's.
     """
 
-    memory_draws: ClassVar[int]
+    facts: ClassVar[Facts]
+    memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
+    replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
+    stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
+    rehearses_labels: ClassVar[bool] = True  # in its loss, where a distiller can soften them
+    memory_class: ClassVar[type] = Memory  # that the method needs
+    needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
+    lost_in_rounding: ClassVar[str] = ""  # what weights in half precision would lose, if anything
+    cannot_grow: ClassVar[str] = ""  # why the method cannot continue after its sequence, if it cannot
+
     memory: Memory
+    distiller: LabelDistiller | None
     replay_batch_size: int
     rand_augment: RandAugment | None
     terms: tuple[Term, ...]
     batch_norm: BatchNormStatistics
+    optimization: TaskOptimizer
     progress: Progress
+    guard: DivergenceGuard
+    resumed: Restored | None
     streams: RandomStreams
     buffer_size: int
     task_classes: list[list[int]] | None = None  # of each task
@@ -124,6 +147,70 @@ class MethodBase(LightningModule, Constructed, ABC):
         """The probability of each class (batch, num_classes), for stored images; call it in evaluation mode."""
         return self.class_scores(self.normalised(images)).float().softmax(dim=1)
 
+    @classmethod
+    def takes_distiller(cls) -> bool:
+        """Whether there are labels of replayed samples to soften."""
+        return bool(cls.memory_draws) and cls.rehearses_labels
+
+    # -- what a paper's method implements or overrides
+
+    @abstractmethod
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """The loss of one step. All images are augmented and normalised.
+
+        Args:
+            current: The incoming batch.
+            *memory: ``memory_draws`` draws from memory, none of them empty.
+        """
+
+    def current_loss(self, current: Samples) -> ReplayLoss:
+        """The loss on the incoming batch: the whole loss of a step without replay."""
+        logits = self.logits_of(current)
+        return ReplayLoss(cross_entropy(logits, current), logits)
+
+    def retrieve(self, current: Samples) -> list[Samples]:
+        """The replayed samples of a step: ``memory_draws`` draws, none of them empty.
+
+        Override to select samples by the incoming batch, which is augmented, as MIR does.
+        """
+        draws = [self.draw_memory() for _ in range(self.memory_draws)]
+        return [draw for draw in draws if draw is not None]
+
+    def gradients(self, loss: ReplayLoss, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
+        """Value and gradient of the loss over all ranks, for the optimizer step.
+
+        Override to step in another direction, as A-GEM does, with :meth:`gradient_of` for single terms.
+        """
+        return self.gradient_of([lambda: loss.total, *loss.deferred_terms], parameters)
+
+    def after_step(self) -> None:
+        """Hook after each optimizer step."""
+
+    def begin_task(self) -> None:
+        """Hook before a task's first batch. ``self.task`` is the new task."""
+
+    def end_task(self) -> None:
+        """Hook after a task's last batch and before its evaluation, with gradients enabled.
+
+        It runs exactly once per task: a run that is killed in this hook resumes from the state before it. The network
+        computes in single precision here, unless called in ``self.trainer.precision_plugin.train_step_context()``.
+        """
+
+    def before_evaluation(self) -> None:
+        """Hook before each evaluation during training."""
+
+    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
+        """The training samples of an epoch: by default the data of its task."""
+        return sequence.training_samples(epoch // sequence.epochs_per_task)
+
+    def grow(self, num_classes: int) -> None:
+        """Change the number of outputs; known ones stay. A method with parameters for each class extends this."""
+        self.num_classes = self.constructor_arguments["num_classes"] = self.hparams["num_classes"] = num_classes
+        grow_head(self.head, self)
+        self.is_seen_class = resized(self.is_seen_class, (num_classes,))
+        for term in self.terms:
+            term.grow(num_classes)
+
     # -- samples
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
@@ -164,6 +251,82 @@ class MethodBase(LightningModule, Constructed, ABC):
         """This rank's share of the samples in these slots of the memory, augmented."""
         share = replace(self.memory[local_share(slots)], global_size=len(slots))
         return self.augment(share, generator)
+
+    # -- the optimizers
+
+    def configure_optimizers(self) -> Any:
+        """The optimizers of the classifier and of the terms of the loss.
+
+        An override is used as it is: ``lr``, ``momentum`` and ``weight_decay`` are not applied to its optimizer, and
+        its schedulers step after the epochs or steps that it asks for, without a restart at each task.
+        """
+        learned = {parameter for term in self.terms for parameter in term.parameters()}
+        classifier = self.optimization.build([p for p in self.parameters() if p.requires_grad and p not in learned])
+        of_terms = [optimizer for term in self.terms if (optimizer := term.configure_optimizer()) is not None]
+        schedulers = self.optimization.attach_scheduler(classifier)
+        return ([classifier, *of_terms], schedulers) if schedulers else [classifier, *of_terms]
+
+    def gradient_of(
+        self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor], retain_graph: bool = False
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that no term depends on.
+
+        With ``retain_graph`` other terms of the same loss can be differentiated afterwards.
+        """
+        return gradient_of_sum(terms, parameters, retain_graph)
+
+    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
+        """Queue a loss for the next check of the guard, which stops training on NaN or infinity.
+
+        Args:
+            value: The loss over all ranks.
+            name: Its name in the error message.
+            **learning_rates: Options to lower if it is not finite; by default ``lr``.
+        """
+        self.guard.note(value, name, (self.task, self.trainer.global_step), learning_rates or {"lr": self.current_lr})
+        if self.guard.is_full:
+            self.guard.check_losses(self)
+
+    @property
+    def current_lr(self) -> float:
+        """The learning rate of the current step."""
+        if self.has_own_optimizer:
+            lr: float = self.classifier_optimizer.param_groups[0]["lr"]
+            return lr
+        # the clock takes as long as all the rest
+        return self.optimization.sgd_lr(self.sequence.clock.epoch_in_task if self.optimization.lr_milestones else 0)
+
+    @property
+    def has_own_optimizer(self) -> bool:
+        """Whether the user has given an optimizer or a scheduler, by argument or by ``configure_optimizers``."""
+        return not self.optimization.is_sgd or self.overrides_optimizers
+
+    @property
+    def overrides_optimizers(self) -> bool:
+        """Whether the user has overridden ``configure_optimizers``."""
+        # not Lightning's is_overridden, which takes ten times as long: this is read eight times per step
+        return getattr(self.configure_optimizers, "__func__", None) is not MethodBase.configure_optimizers
+
+    @property
+    def classifier_optimizer(self) -> Optimizer:
+        """The classifier's optimizer, whose steps are Lightning's ``global_step``."""
+        optimizers = self.optimizers()
+        optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
+        assert isinstance(optimizer, Optimizer)
+        return optimizer
+
+    @property
+    def distiller_optimizer(self) -> Optimizer:
+        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
+        optimizers = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizers, list)
+        return optimizers[1]
+
+    @property
+    def moved_parameters(self) -> list[Tensor]:
+        """The parameters that a step moves: those of the classifier's optimizer that require a gradient."""
+        groups = self.classifier_optimizer.param_groups if has_trainer(self) else [{"params": self.parameters()}]
+        return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
 
     # -- outputs of the network
 
@@ -310,15 +473,11 @@ class MethodBase(LightningModule, Constructed, ABC):
 
     @property
     def hparams_initial(self) -> AttributeDict:
-        """What loggers receive: class and arguments of method, backbone, distiller and data, and the seed.
-
-        Checkpoints contain :attr:`hparams` instead.
-        """
+        """What loggers receive; checkpoints contain :attr:`hparams` instead."""
         data = getattr(self.trainer, "datamodule", None) if has_trainer(self) else None
-        flat = {name.removeprefix("method."): value for name, value in named("method", self).items()}
-        if isinstance(data, TaskSequence):
-            flat |= {**named("data", data), "data.num_tasks": data.num_tasks}  # task_sizes or domains may override it
-        return AttributeDict({**flat, "buffer_size": self.buffer_size, "seed": self.streams.seed})
+        return AttributeDict(
+            {**logged_arguments(self, data), "buffer_size": self.buffer_size, "seed": self.streams.seed}
+        )
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, except for the BatchNorm of a frozen backbone, which stays in evaluation mode."""
@@ -336,6 +495,20 @@ class MethodBase(LightningModule, Constructed, ABC):
         self.batch_norm.find_frozen(self)
         super().on_test_model_eval()
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """Progress and statistics, as part of the weights: Lightning returns only these from other processes."""
+        return {PROGRESS: self.progress.state_dict(), BATCH_NORM: self.batch_norm.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore progress and statistics."""
+        self.progress.load_state_dict(state[PROGRESS])
+        self.batch_norm.load_state_dict(state[BATCH_NORM])
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the fit continues from a checkpoint of fewer tasks."""
+        return self.resumed is not None and self.resumed.is_growing
+
     # -- after training
 
     @property
@@ -351,12 +524,7 @@ class MethodBase(LightningModule, Constructed, ABC):
         self.image_shape = None if facts is None else tuple(facts.image_shape)
 
     def predict(self, images: Images, batch_size: int = 256) -> Predictions:
-        """Class names and probabilities for images from anywhere.
-
-        Args:
-            images: Raw ``uint8`` images (number, channels, height, width), a PIL image, an image file, a folder with
-                image files in it or in its folders, or a list of these.
-            batch_size: Images per forward pass.
+        """Class names and probabilities for images from anywhere, as :func:`~ddn_lightning.deploy.predict.predict`.
 
         Example:
             >>> method = ddn_lightning.load("runs/mine")  # doctest: +SKIP
@@ -366,15 +534,7 @@ class MethodBase(LightningModule, Constructed, ABC):
         return predict(self, images, batch_size)
 
     def export(self, path: str | Path) -> float:
-        """Write the method as a ``.onnx`` or ``.pt2`` file that predicts without this package, and check it.
-
-        Returns:
-            The largest difference of a probability between the file and the method, on random images: 1e-5 at most.
-
-        Example:
-            >>> ddn_lightning.load("runs/mine").export("model.onnx")  # doctest: +SKIP
-            5.960464477539063e-08
-        """
+        """Write a ``.onnx`` or ``.pt2`` file that predicts without this package, and return the largest difference."""
         return export(self, path)
 
     def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
@@ -387,15 +547,7 @@ class MethodBase(LightningModule, Constructed, ABC):
 
     def predict_step(self, batch: Samples | Tensor | Sequence[Tensor], batch_index: int) -> Tensor:
         """The predicted classes of a batch of raw ``uint8`` images, alone or with labels."""
-        if isinstance(batch, Samples):
-            return self.validation_step(batch, batch_index).argmax(dim=1)
-        images = batch if isinstance(batch, Tensor) else batch[0]
-        if images.dtype != torch.uint8 and not is_features(images):
-            dtype = str(images.dtype).removeprefix("torch.")
-            raise ConfigurationError(
-                f"a prediction takes raw uint8 images, got {dtype}: call method(images) for logits of normalised images"
-            )
-        return self.class_scores(self.normalised(images)).argmax(dim=1)
+        return self.class_scores(self.normalised(raw_batch(batch))).argmax(dim=1)
 
     def remember_modes(self) -> None:
         """Note which modules are in training mode, for :meth:`return_to_training`."""

@@ -1,22 +1,18 @@
 """The machine of all methods: the only training step in the package, and what each hook runs, in its order."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import ABC
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
 from torch import Tensor
-from torch.optim import Optimizer
 
 from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
 from ddn_lightning.callbacks.forgetting import calibration_of
 from ddn_lightning.callbacks.task_callback import call_task_hook
 from ddn_lightning.checkpoint.checkpoint_io import read_safely
-from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.checkpoint.loops import begin_next_epoch
-from ddn_lightning.checkpoint.record import BATCH_NORM, PROGRESS
 from ddn_lightning.core import checkpointing, growth
 from ddn_lightning.core.batch_norm import BatchNormStatistics, RunningStatistics, hold_frozen
 from ddn_lightning.core.default_callbacks import missing_callbacks, sort_memory_first
@@ -30,22 +26,19 @@ from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
-from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.term import HardLabelControl, Term
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import check_not_negative, check_positive, check_returned
-from ddn_lightning.learner import Facts
-from ddn_lightning.lightning_internals import drop_old_values, has_trainer, is_logged, is_resuming, restore_position
+from ddn_lightning.lightning_internals import drop_old_values, is_logged, is_resuming, restore_position
 from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.frozen_features import check_holds_images
-from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.precision import check_precision
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, cross_entropy, gathered
+from ddn_lightning.samples import Samples, gathered
 
 NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
 
@@ -83,27 +76,18 @@ class ReplayMethod(MethodBase, ABC):
         **kwargs: Arguments of :class:`TaskOptimizer`, such as ``lr``.
 
     Example:
+        >>> from ddn_lightning import SmallNet, cross_entropy
         >>> class PlainReplay(ReplayMethod):
         ...     def loss(self, current, *memory):
         ...         (replayed,) = memory  # one draw, never empty
         ...         logits = self.logits_of(replayed)
         ...         loss = self.current_loss(current)
         ...         return replace(loss, rehearsal=cross_entropy(logits, replayed), memory_logits=logits)
-        >>> from ddn_lightning import SmallNet
         >>> PlainReplay(SmallNet(), num_classes=10, buffer_size=50).memory.buffer_size
         50
     """
 
-    facts: ClassVar[Facts]
     kwargs_of: ClassVar[type] = TaskOptimizer  # the part that gets the remaining arguments
-    memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
-    replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
-    stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
-    rehearses_labels: ClassVar[bool] = True  # in its loss, where a distiller can soften them
-    memory_class: ClassVar[type] = Memory  # that the method needs
-    needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
-    lost_in_rounding: ClassVar[str] = ""  # what weights in half precision would lose, if anything
-    cannot_grow: ClassVar[str] = ""  # why the method cannot continue after its sequence, if it cannot
 
     def __init__(
         self,
@@ -154,70 +138,6 @@ class ReplayMethod(MethodBase, ABC):
         self.terms: tuple[Term, ...] = (*controls, *([] if distiller is None else [distiller]))
         self.resumed: checkpointing.Restored | None = None  # what the fit has restored
         self.register_load_state_dict_pre_hook(growth.grow_as_in_other_processes)  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def takes_distiller(cls) -> bool:
-        """Whether there are labels of replayed samples to soften."""
-        return bool(cls.memory_draws) and cls.rehearses_labels
-
-    # -- what a paper's method implements or overrides
-
-    @abstractmethod
-    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """The loss of one step. All images are augmented and normalised.
-
-        Args:
-            current: The incoming batch.
-            *memory: ``memory_draws`` draws from memory, none of them empty.
-        """
-
-    def current_loss(self, current: Samples) -> ReplayLoss:
-        """The loss on the incoming batch: the whole loss of a step without replay."""
-        logits = self.logits_of(current)
-        return ReplayLoss(cross_entropy(logits, current), logits)
-
-    def retrieve(self, current: Samples) -> list[Samples]:
-        """The replayed samples of a step: ``memory_draws`` draws, none of them empty.
-
-        Override to select samples by the incoming batch, which is augmented, as MIR does.
-        """
-        draws = [self.draw_memory() for _ in range(self.memory_draws)]
-        return [draw for draw in draws if draw is not None]
-
-    def gradients(self, loss: ReplayLoss, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor | None]]:
-        """Value and gradient of the loss over all ranks, for the optimizer step.
-
-        Override to step in another direction, as A-GEM does, with :meth:`gradient_of` for single terms.
-        """
-        return self.gradient_of([lambda: loss.total, *loss.deferred_terms], parameters)
-
-    def after_step(self) -> None:
-        """Hook after each optimizer step."""
-
-    def begin_task(self) -> None:
-        """Hook before a task's first batch. ``self.task`` is the new task."""
-
-    def end_task(self) -> None:
-        """Hook after a task's last batch and before its evaluation, with gradients enabled.
-
-        It runs exactly once per task: a run that is killed in this hook resumes from the state before it. The network
-        computes in single precision here, unless called in ``self.trainer.precision_plugin.train_step_context()``.
-        """
-
-    def before_evaluation(self) -> None:
-        """Hook before each evaluation during training."""
-
-    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """The training samples of an epoch: by default the data of its task."""
-        return sequence.training_samples(epoch // sequence.epochs_per_task)
-
-    def grow(self, num_classes: int) -> None:
-        """Change the number of outputs; known ones stay. A method with parameters for each class extends this."""
-        self.num_classes = self.constructor_arguments["num_classes"] = self.hparams["num_classes"] = num_classes
-        growth.grow_head(self.head, self)
-        self.is_seen_class = resized(self.is_seen_class, (num_classes,))
-        for term in self.terms:
-            term.grow(num_classes)
 
     # -- the step
 
@@ -274,27 +194,6 @@ class ReplayMethod(MethodBase, ABC):
         optimizer.step()
         return value
 
-    def gradient_of(
-        self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor], retain_graph: bool = False
-    ) -> tuple[Tensor, list[Tensor | None]]:
-        """Value and gradient of a sum of terms over all ranks; ``None`` for parameters that no term depends on.
-
-        With ``retain_graph`` other terms of the same loss can be differentiated afterwards.
-        """
-        return gradient_of_sum(terms, parameters, retain_graph)
-
-    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
-        """Queue a loss for the next check of the guard, which stops training on NaN or infinity.
-
-        Args:
-            value: The loss over all ranks.
-            name: Its name in the error message.
-            **learning_rates: Options to lower if it is not finite; by default ``lr``.
-        """
-        self.guard.note(value, name, (self.task, self.trainer.global_step), learning_rates or {"lr": self.current_lr})
-        if self.guard.is_full:
-            self.guard.check_losses(self)
-
     def store(self, batch: Samples, outputs: Any) -> None:
         """Offer a batch to the memory after the step, over all ranks and with its logits if the method stores them."""
         with self.progress.unfinished():
@@ -341,18 +240,6 @@ class ReplayMethod(MethodBase, ABC):
                 term.begin_fit(self)
             sequence.serve_epochs(self.samples_of_epoch)
             sort_memory_first(self.trainer)
-
-    def configure_optimizers(self) -> Any:
-        """The optimizers of the classifier and of the terms of the loss.
-
-        An override is used as it is: ``lr``, ``momentum`` and ``weight_decay`` are not applied to its optimizer, and
-        its schedulers step after the epochs or steps that it asks for, without a restart at each task.
-        """
-        learned = {parameter for term in self.terms for parameter in term.parameters()}
-        classifier = self.optimization.build([p for p in self.parameters() if p.requires_grad and p not in learned])
-        of_terms = [optimizer for term in self.terms if (optimizer := term.configure_optimizer()) is not None]
-        schedulers = self.optimization.attach_scheduler(classifier)
-        return ([classifier, *of_terms], schedulers) if schedulers else [classifier, *of_terms]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Check a checkpoint, and restore all parts. Lightning then restores weights, callbacks and loops."""
@@ -438,60 +325,3 @@ class ReplayMethod(MethodBase, ABC):
         if self.task >= 0:
             self._run_task_end()
             call_task_hook(self.trainer, "on_task_exit", self, self.task)
-
-    # -- state and optimizers
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Progress and statistics, as part of the weights: Lightning returns only these from other processes."""
-        return {PROGRESS: self.progress.state_dict(), BATCH_NORM: self.batch_norm.state_dict()}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore progress and statistics."""
-        self.progress.load_state_dict(state[PROGRESS])
-        self.batch_norm.load_state_dict(state[BATCH_NORM])
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether the fit continues from a checkpoint of fewer tasks."""
-        return self.resumed is not None and self.resumed.is_growing
-
-    @property
-    def current_lr(self) -> float:
-        """The learning rate of the current step."""
-        if self.has_own_optimizer:
-            lr: float = self.classifier_optimizer.param_groups[0]["lr"]
-            return lr
-        # the clock takes as long as all the rest
-        return self.optimization.sgd_lr(self.sequence.clock.epoch_in_task if self.optimization.lr_milestones else 0)
-
-    @property
-    def has_own_optimizer(self) -> bool:
-        """Whether the user has given an optimizer or a scheduler, by argument or by ``configure_optimizers``."""
-        return not self.optimization.is_sgd or self.overrides_optimizers
-
-    @property
-    def overrides_optimizers(self) -> bool:
-        """Whether the user has overridden ``configure_optimizers``."""
-        # not Lightning's is_overridden, which takes ten times as long: this is read eight times per step
-        return getattr(self.configure_optimizers, "__func__", None) is not ReplayMethod.configure_optimizers
-
-    @property
-    def classifier_optimizer(self) -> Optimizer:
-        """The classifier's optimizer, whose steps are Lightning's ``global_step``."""
-        optimizers = self.optimizers()
-        optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
-        assert isinstance(optimizer, Optimizer)
-        return optimizer
-
-    @property
-    def distiller_optimizer(self) -> Optimizer:
-        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
-        optimizers = self.optimizers(use_pl_optimizer=False)
-        assert isinstance(optimizers, list)
-        return optimizers[1]
-
-    @property
-    def moved_parameters(self) -> list[Tensor]:
-        """The parameters that a step moves: those of the classifier's optimizer that require a gradient."""
-        groups = self.classifier_optimizer.param_groups if has_trainer(self) else [{"params": self.parameters()}]
-        return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.construction import Constructed, named
 from ddn_lightning.data.class_order import NamedOrder, class_matrix, ordered_classes
 from ddn_lightning.data.configure_trainer import configure_trainer
 from ddn_lightning.data.data_record import check_same_data
@@ -303,3 +304,11 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         for name in of_fit if is_fit else of_evaluation:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
+
+
+def logged_arguments(method: Constructed, data: object) -> dict[str, Any]:
+    """Class and arguments of a method, its parts and its data under flat dotted names, for loggers."""
+    flat = {name.removeprefix("method."): value for name, value in named("method", method).items()}
+    if isinstance(data, TaskSequence):
+        flat |= {**named("data", data), "data.num_tasks": data.num_tasks}  # task_sizes or domains may override it
+    return flat
