@@ -251,7 +251,7 @@ def is_tuned(name: str) -> Attempt:
         try:
             getattr(Tuner(trainer), name)(method, datamodule=data)
         finally:
-            assert (method.optimization.lr, data.batch_size, method.task) == (0.1, 12, -1)
+            assert (method.lr, data.batch_size, method.task) == (0.1, 12, -1)
 
     return attempt
 

@@ -14,7 +14,6 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Watched, method_of
 from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
-from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.runs.observed import Observed, expected_shapes, grown, observed_from
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
@@ -144,14 +143,10 @@ def _soft_labels(method: Watched, slots: Tensor) -> Tensor:
     """The current soft labels of the samples in these slots."""
     assert method.distiller is not None
     share = replace(method.memory[local_share(slots)], global_size=len(slots))
-    streams = method.distiller.streams
-    try:
-        method.distiller.streams = RandomStreams(streams.seed)  # random labels must not advance the run's streams
-        with evaluating(method), method.trainer.precision_plugin.val_step_context():
-            probabilities = method(method.normalised(share.images)).softmax(dim=1)
-            labels = method.distiller.soft_labels(share, probabilities)
-    finally:
-        method.distiller.streams = streams
+    context = method.trainer.precision_plugin.val_step_context()
+    with method.streams.set_aside(), evaluating(method), context:  # random labels must not advance the run's streams
+        probabilities = method(method.normalised(share.images)).softmax(dim=1)
+        labels: Tensor = method.distiller.soft_labels(share, probabilities)
     return gather_shares(labels, len(slots))
 
 

@@ -1,23 +1,16 @@
-"""Fills the memory with the incoming batches."""
+"""Fills the memory with the incoming batches. A callback by design, as are forgetting and the snapshot of G."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.checks import check_samples
-from ddn_lightning.checkpoint.loops import BATCHES
-from ddn_lightning.construction import construction_of
 from ddn_lightning.learner import Watched, method_of
-from ddn_lightning.memory.memory import MADE, check_made
-from ddn_lightning.networks.frozen_features import stored_form
 from ddn_lightning.samples import Samples
 
 
 class ReservoirSampling(Callback):
-    """Adds each incoming batch to the method's memory after the step, and saves the memory in the checkpoint.
+    """Lets the method add each incoming batch to its memory after the step.
 
     Every rank adds the gathered global batch to its own copy, with the same generator, so all copies are equal and a
     checkpoint can be resumed on any number of devices.
@@ -38,29 +31,3 @@ class ReservoirSampling(Callback):
     ) -> None:
         """Let the method offer the batch to its memory."""
         self.method.store(batch, outputs)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The memory, and how it was made."""
-        memory = self.method.memory
-        return {**memory.state_dict(), MADE: construction_of(memory)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the memory; refuse samples that do not fit this sequence."""
-        memory, sequence = self.method.memory, self.method.sequence
-        check_made(memory, state_dict)
-        memory.load_state_dict({name: value for name, value in state_dict.items() if name != MADE})
-        if len(memory):
-            held = memory[memory.slots]
-            form = stored_form(self.method.backbone, sequence.image_shape)
-            check_samples("memory", held, form, sequence.may_come, self.method.stores_logits)
-
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Grow the memory with the method; refuse one that has seen more samples than the run."""
-        state = checkpoint["callbacks"].get(self.state_key, {})
-        method = self.method
-        if trainer.state.fn == "fit" and method.is_growing:
-            state = method.memory.grown_state(state, method.num_classes)
-            checkpoint["callbacks"][self.state_key] = state
-        if trainer.state.fn == "fit" and "seen" in state:
-            batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
-            checks.integer("memory/seen", state["seen"], most=batches * method.sequence.batch_size)

@@ -16,6 +16,7 @@ from ddn_lightning.errors import ConfigurationError
 CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the record, and entries of it
 SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
 EXTRA_STATE = "_extra_state"  # torch's key for get_extra_state in a state dict
+PARTS, CALIBRATED = "parts", "calibrated_statistics"  # entries of the record
 PROGRESS, BATCH_NORM = "progress", "batch_norm"  # entries of the extra state
 NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
@@ -24,12 +25,18 @@ def checked_record(record: object, method: str) -> dict[str, Any]:
     """The method's record, checked. Raise if it is of another method."""
     if record is None:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    saved = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence"))
+    saved = checks.mapping("record", record, ("method", "num_classes", "sequence"))
+    if saved.get("format") != FORMAT:
+        found = saved.get("format", 1)
+        raise ConfigurationError(
+            f"expected a checkpoint of format {FORMAT}, got one of {found}: train the method again"
+        )
+    checks.mapping("record", saved, (PARTS,))
     if saved["method"] != method:
         raise ConfigurationError(f"expected a checkpoint of {method}, got one of {saved['method']}")
     sequence = checks.mapping("record of the sequence", saved["sequence"], SEQUENCE_KEYS)
     checks.integer("seed of the data order", sequence["shuffle_seed"], most=checks.LARGEST_SEED)
-    return {**saved, "format": checks.integer("format", saved.get("format", 1), 1, FORMAT)}
+    return saved
 
 
 def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
@@ -37,9 +44,7 @@ def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
     if CHECKPOINT_KEY not in checkpoint:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
     record = checks.mapping("record", checkpoint[CHECKPOINT_KEY])
-    if MODEL not in record:
-        raise ConfigurationError("the checkpoint does not say how its method was made, as those of version 0.1")
-    return checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))
+    return checks.mapping("model", checks.mapping("record", record, (MODEL,))[MODEL], (CLASS_PATH, INIT_ARGS))
 
 
 def check_number_of_classes(record: dict[str, Any], num_classes: int, may_be_fewer: bool) -> None:

@@ -9,15 +9,18 @@ from torch import Tensor
 from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.forgetting import Forgetting, calibration_of
 from ddn_lightning.callbacks.random_state import RandomState
-from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.callbacks.run_record import RunRecord
+from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.configured import CONFIGURED
-from ddn_lightning.checkpoint.loops import FORMAT, is_within_step, settle
+from ddn_lightning.checkpoint.loops import BATCHES, FORMAT, is_within_step, settle
+from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, load_parts, save_parts
 from ddn_lightning.checkpoint.record import (
     BATCH_NORM,
+    CALIBRATED,
     CHECKPOINT_KEY,
     EXTRA_STATE,
     MODEL,
+    PARTS,
     TRANSFORM,
     check_contents,
     check_number_of_classes,
@@ -33,11 +36,10 @@ from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.lightning_internals import batches_fetched, has_trainer
 from ddn_lightning.notes import note
 
-NEEDED_CALLBACKS = (Forgetting, RandomState, ReservoirSampling)  # whose state a resume needs
-CALIBRATED = "calibrated_statistics"
+NEEDED_CALLBACKS = (Forgetting, RandomState)  # whose state a resume needs
 
 
-@dataclass(frozen=True)
+@dataclass
 class Restored:
     """What a fit has restored.
 
@@ -64,11 +66,11 @@ def save(method: Any, checkpoint: dict[str, Any]) -> None:
         "format": FORMAT,
         "method": type(method).__name__,
         "num_classes": method.num_classes,
-        "streams": method.streams.state_dict(),
         "sequence": method.sequence.resume_state(),
         MODEL: construction_of(method),
         TRANSFORM: plain(method.transform),
         "within_step": is_torn,
+        PARTS: save_parts(method.parts),
         **({CALIBRATED: calibrated} if calibrated else {}),
     }
     checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # last, to list everything
@@ -86,7 +88,7 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
     is_fit = has_trainer(method) and method.trainer.state.fn == "fit"
     is_growing, new_outputs = is_fit and method.sequence.continues(record["sequence"]), 0
     check_number_of_classes(record, method.num_classes, may_be_fewer=is_growing)
-    method.streams.load_state_dict(record["streams"])
+    load_parts({STREAMS: method.streams}, record[PARTS])
     if not is_growing:
         method.task_classes = tasks
         if data is not None:
@@ -102,11 +104,15 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
     method.sequence.resume_from(record["sequence"])
     if is_growing:
         new_outputs = grow_checkpoint(method, checkpoint, record["num_classes"], len(tasks))
+        if new_outputs and MEMORY in record[PARTS]:
+            record[PARTS][MEMORY] = method.memory.grown_state(record[PARTS][MEMORY], method.num_classes)
     check_weights(checkpoint.get("state_dict"), method.state_dict(), method.strict_loading)
     if not is_fit:
         return None
     check_resumable(checkpoint, method.trainer, method.sequence, NEEDED_CALLBACKS)
-    settle(checkpoint, record["format"])
+    _check_memory(method, checkpoint, record[PARTS].get(MEMORY, {}))
+    load_parts(method.parts, record[PARTS])
+    settle(checkpoint)
     if record.get("within_step"):
         note("the checkpoint was saved within a step, as by an error: the run goes on, but not bit for bit")
     return Restored(checkpoint, is_growing, new_outputs)
@@ -122,6 +128,7 @@ def resume_optimizers(method: Any, resumed: Restored | None) -> list[str]:
         expected.append("transform=")  # a loaded method was given that which a new one takes from the data
     changed = [one for one in changed_arguments(model_of(checkpoint), method) if not one.startswith(tuple(expected))]
     is_sgd = method.optimization.build_optimizer is None and not method.overrides_optimizers
+    resumed.checkpoint = {}  # it has a copy of the memory
     return changed + [one for one in options if not (is_sgd and one.startswith("optimizer."))]  # SGD's are arguments
 
 
@@ -130,6 +137,13 @@ def note_changes(trainer: Trainer, changes: list[str]) -> None:
     callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
     if changes and not any(isinstance(callback, RunRecord) for callback in callbacks):
         note(f"resuming with other arguments than the checkpoint's: {', '.join(changes)}")
+
+
+def _check_memory(method: Any, checkpoint: dict[str, Any], state: dict[str, Any]) -> None:
+    """Refuse a memory that has seen more samples than the run."""
+    if "seen" in state:
+        batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
+        checks.integer("memory/seen", state["seen"], most=batches * method.sequence.batch_size)
 
 
 def _separate_statistics(state: dict[str, Any]) -> Buffers:

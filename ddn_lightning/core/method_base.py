@@ -17,7 +17,9 @@ from torch.optim import Optimizer
 
 from ddn_lightning.batch_statistics import Buffers, stratified_batches
 from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
+from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, Part
 from ddn_lightning.checkpoint.record import BATCH_NORM, PROGRESS
 from ddn_lightning.construction import Constructed
 from ddn_lightning.core.batch_norm import BatchNormStatistics, hold_frozen, obstacle_to_calibration
@@ -40,10 +42,11 @@ from ddn_lightning.learner import Facts
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
+from ddn_lightning.memory.stored_memory import StoredMemory
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import Classifier, widened
 from ddn_lightning.networks.compiled import compiled_in_place
-from ddn_lightning.networks.frozen_features import is_features
+from ddn_lightning.networks.frozen_features import is_features, stored_form
 from ddn_lightning.optimization import evaluating, gradient_of_sum
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
@@ -288,6 +291,11 @@ class MethodBase(LightningModule, Constructed, ABC):
             self.guard.check_losses(self)
 
     @property
+    def lr(self) -> float:
+        """The learning rate of SGD that was given."""
+        return self.optimization.lr
+
+    @property
     def current_lr(self) -> float:
         """The learning rate of the current step."""
         if self.has_own_optimizer:
@@ -416,6 +424,17 @@ class MethodBase(LightningModule, Constructed, ABC):
         return [self.backbone]
 
     # -- the run
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """What a checkpoint has besides weights, progress and BatchNorm statistics, in the order of a resume."""
+        memory = {MEMORY: StoredMemory(self.memory, self._check_stored)} if self.memory_draws else {}
+        terms = {type(term).__name__: term for term in self.terms if not isinstance(term, nn.Module)}
+        return {STREAMS: self.streams, **memory, **terms}
+
+    def _check_stored(self, stored: Samples) -> None:
+        form = stored_form(self.backbone, self.sequence.image_shape)
+        check_samples(MEMORY, stored, form, self.sequence.may_come, self.stores_logits)
 
     @property
     def sequence(self) -> TaskSequence:

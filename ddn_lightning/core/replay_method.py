@@ -176,11 +176,8 @@ class ReplayMethod(MethodBase, ABC):
 
     def descend(self, loss: ReplayLoss) -> Tensor:
         """Take one optimizer step; returns the loss over all ranks."""
-        optimizer, parameters, precision = (
-            self.classifier_optimizer,
-            self.moved_parameters,
-            self.trainer.precision_plugin,
-        )
+        optimizer, parameters = self.classifier_optimizer, self.moved_parameters
+        precision = self.trainer.precision_plugin
         if not self.has_own_optimizer:  # constructor arguments override restored optimizer state
             optimizer.param_groups[0].update(self.optimization.sgd_options(self.current_lr))  # callbacks add others
         precision.pre_backward(loss.total, self)  # calls on_before_backward of callbacks and method

@@ -1,6 +1,7 @@
 """What adds to a method's loss in each step, besides the method itself."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -61,6 +62,13 @@ class Term:
 
     def grow(self, num_classes: int) -> None:
         """Change the number of classes."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run continues with; that of an ``nn.Module`` is saved with the weights of the method."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Restore a state."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """The parameters that the term learns by itself: the classifier's optimizer leaves them out."""

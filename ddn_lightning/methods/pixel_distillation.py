@@ -103,7 +103,7 @@ class PixelDistillation(ER):
             inner = Samples(rows[share.to(self.device)].view(-1, *images.shape[1:]), labels, slots=share)
             inner.global_size = len(chosen)
             loss = descend(self._surrogate(inner, self.outer_batch(data, stored)), optimizer)
-            rates = {"lr": self.optimization.lr, "distillation_lr": self.distillation_lr}
+            rates = {"lr": self.lr, "distillation_lr": self.distillation_lr}
             self.note_loss(loss, "the loss of distilling the memory", **rates)
             with torch.no_grad():
                 rows.copy_(rows.view_as(images).clamp(black, white).flatten(1))
@@ -117,7 +117,7 @@ class PixelDistillation(ER):
         # eager: a compiled network cannot be differentiated twice
         with evaluating(self.network), torch.enable_grad(), torch.compiler.set_stance("force_eager"):
             network = FrozenNetwork(self.network, self.moved_parameters)
-            return pixel_surrogate(network, inner, inner_loss, outer, self.optimization.lr)
+            return pixel_surrogate(network, inner, inner_loss, outer, self.lr)
 
     def draw_from(self, samples: Samples) -> Samples:
         """An augmented random batch for the outer loss."""

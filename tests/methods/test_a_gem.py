@@ -31,7 +31,7 @@ def test_each_step_is_the_papers_projection_of_the_new_gradient(fit: Fit) -> Non
             else:
                 kinds.append("as it is")
             before = nn.utils.parameters_to_vector(self.network.parameters())
-            self.expected = (before - self.optimization.lr * new).detach()
+            self.expected = (before - self.lr * new).detach()
             return super().loss(current, *memory)
 
         def after_step(self) -> None:

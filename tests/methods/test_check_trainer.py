@@ -86,7 +86,7 @@ def test_the_tuner_is_refused_and_changes_nothing(make_trainer: MakeTrainer) -> 
         Tuner(make_trainer()).lr_find(method, datamodule=sequence)
     with pytest.raises(ConfigurationError, match="must not contain BatchSizeFinder: .*choose batch_size"):
         Tuner(make_trainer()).scale_batch_size(method, datamodule=sequence)
-    assert (method.optimization.lr, sequence.batch_size) == (0.07, 6)
+    assert (method.lr, sequence.batch_size) == (0.07, 6)
     assert_unchanged(method, before)
 
 
@@ -129,7 +129,7 @@ def test_a_second_fit_is_refused_and_changes_nothing(
 ) -> None:
     method = build(method_class)
     make_trainer(max_steps=6).fit(method, TinySequence(batch_size=6))  # as after an interruption
-    before, kept, lr = state_of(method), method.stored_samples, method.optimization.lr
+    before, kept, lr = state_of(method), method.stored_samples, method.lr
     assert kept is not None
     labels = kept.labels.clone()
     with pytest.raises(ConfigurationError, match="been trained already, up to task 2.*make a new method.*ckpt_path"):
@@ -137,7 +137,7 @@ def test_a_second_fit_is_refused_and_changes_nothing(
     assert_unchanged(method, before)
     assert method.stored_samples is kept
     assert torch.equal(kept.labels, labels)
-    assert method.optimization.lr == lr
+    assert method.lr == lr
 
 
 def test_a_fit_of_a_loaded_method_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:

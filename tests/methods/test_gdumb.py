@@ -32,10 +32,10 @@ def test_the_network_is_a_plain_loop_over_the_memory_from_the_first_weights(fit:
             generator.set_state(self.streams[TRAINING].get_state())
             super().end_task()
             plain = copy.deepcopy(self.reference)
-            optimizer = torch.optim.SGD(plain.parameters(), self.optimization.lr, momentum=0.9, weight_decay=0.01)
+            optimizer = torch.optim.SGD(plain.parameters(), self.lr, momentum=0.9, weight_decay=0.01)
             held = self.memory[self.memory.slots]
             for epoch in range(3):
-                optimizer.param_groups[0]["lr"] = self.optimization.lr * [0.1, 1, 1][epoch]
+                optimizer.param_groups[0]["lr"] = self.lr * [0.1, 1, 1][epoch]
                 for rows in torch.randperm(len(held), generator=generator).tensor_split(2):
                     optimizer.zero_grad()
                     images = (held.images[rows] / 255 - 0.5) / 0.25

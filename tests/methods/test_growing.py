@@ -218,7 +218,7 @@ def test_stored_logits_call_no_new_class_likelier_than_a_known_one(fit: Fit, tmp
     Look.__name__ = "DERPlusPlus"
     path = finished(fit, lambda: build(DERPlusPlus), TinyPart((0, 6)), tmp_path / "first.ckpt")
     held = fit(lambda: build(Look, num_classes=10), new_classes()[2], ckpt_path=path).held
-    before = torch.load(path)["callbacks"]["ReservoirSampling"]["contents"]["logits"]
+    before = torch.load(path)["ddn_lightning"]["parts"]["memory"]["contents"]["logits"]
     assert torch.equal(held[:, :6], before)
     assert torch.equal(held[:, 6:], before.min(dim=1, keepdim=True).values.expand(-1, 4))
 

@@ -24,7 +24,7 @@ def test_the_samples_whose_loss_rises_most_by_a_real_step_are_replayed(fit: Fit)
             if replayed:
                 whole = self.stored(self.memory.slots, torch.Generator())  # all are candidates; not augmented here
                 stepped = copy.deepcopy(self.network)
-                optimizer = torch.optim.SGD(stepped.parameters(), lr=self.optimization.lr)
+                optimizer = torch.optim.SGD(stepped.parameters(), lr=self.lr)
                 losses(stepped, current).mean().backward()
                 optimizer.step()
                 rise = (losses(stepped, whole) - losses(self.network, whole)).detach()

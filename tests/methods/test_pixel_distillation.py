@@ -68,7 +68,7 @@ def unrolled(method: PixelDistillation, images: Tensor, labels: Tensor, outer: l
     labels = labels / labels.sum(1, keepdim=True)
     log_p = functional_call(method.network, parameters, (images,)).log_softmax(1)
     gradients = torch.autograd.grad(-(labels * log_p).sum(1).mean(), list(parameters.values()), create_graph=True)
-    moved = {name: p - method.optimization.lr * g for (name, p), g in zip(parameters.items(), gradients, strict=True)}
+    moved = {name: p - method.lr * g for (name, p), g in zip(parameters.items(), gradients, strict=True)}
     losses = [functional.cross_entropy(functional_call(method.network, moved, (o.images,)), o.labels) for o in outer]
     return torch.stack(losses).sum()
 

@@ -61,7 +61,7 @@ def trained(fit: Fit, tmp_path: Path) -> ReplayMethod:
 
 def test_every_argument_comes_back(trained: ReplayMethod, tmp_path: Path) -> None:
     for loaded in (ER.load_from_checkpoint(tmp_path / "trained.ckpt"), ddn_lightning.load(tmp_path / "trained.ckpt")):
-        assert (loaded.optimization.lr, loaded.distiller.beta, loaded.backbone.feature_dim) == (0.2, 0.3, 8)
+        assert (loaded.lr, loaded.distiller.beta, loaded.backbone.feature_dim) == (0.2, 0.3, 8)
         assert loaded.class_names == NamedSequence.class_names
         assert loaded.image_shape == (1, 8, 8)
     other = ddn_lightning.load(tmp_path / "trained.ckpt", lr=0.5, backbone=small_net())
