@@ -202,6 +202,9 @@ class Learner(Watched, Protocol):
     memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
 
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters by name."""
+
     @property
     def head(self) -> nn.Module:
         """The layer from features to logits."""

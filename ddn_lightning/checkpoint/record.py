@@ -14,7 +14,7 @@ from ddn_lightning.construction import CLASS_PATH, INIT_ARGS
 from ddn_lightning.errors import ConfigurationError
 
 CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the record, and entries of it
-SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
+SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last", "data")
 EXTRA_STATE = "_extra_state"  # torch's key for get_extra_state in a state dict
 PARTS, CALIBRATED = "parts", "calibrated_statistics"  # entries of the record
 PROGRESS, BATCH_NORM = "progress", "batch_norm"  # entries of the extra state
@@ -25,13 +25,12 @@ def checked_record(record: object, method: str) -> dict[str, Any]:
     """The method's record, checked. Raise if it is of another method."""
     if record is None:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    saved = checks.mapping("record", record, ("method", "num_classes", "sequence"))
+    saved = checks.mapping("record", record)
     if saved.get("format") != FORMAT:
-        found = saved.get("format", 1)
         raise ConfigurationError(
-            f"expected a checkpoint of format {FORMAT}, got one of {found}: train the method again"
+            f"the checkpoint must be of format {FORMAT}, got {saved.get('format', 1)}: train again"
         )
-    checks.mapping("record", saved, (PARTS,))
+    checks.mapping("record", saved, ("method", "num_classes", "sequence", "contents", PARTS))
     if saved["method"] != method:
         raise ConfigurationError(f"expected a checkpoint of {method}, got one of {saved['method']}")
     sequence = checks.mapping("record of the sequence", saved["sequence"], SEQUENCE_KEYS)
@@ -43,8 +42,8 @@ def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
     """The class and the arguments of the method that wrote a checkpoint."""
     if CHECKPOINT_KEY not in checkpoint:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY])
-    return checks.mapping("model", checks.mapping("record", record, (MODEL,))[MODEL], (CLASS_PATH, INIT_ARGS))
+    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY], (MODEL,))
+    return checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))
 
 
 def check_number_of_classes(record: dict[str, Any], num_classes: int, may_be_fewer: bool) -> None:

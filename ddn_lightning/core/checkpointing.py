@@ -84,15 +84,14 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
     """
     record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(method).__name__)
     model_of(checkpoint)
-    tasks, data = record["sequence"]["task_classes"], record["sequence"].get("data")
+    tasks, data = record["sequence"]["task_classes"], record["sequence"]["data"]
     is_fit = has_trainer(method) and method.trainer.state.fn == "fit"
     is_growing, new_outputs = is_fit and method.sequence.continues(record["sequence"]), 0
     check_number_of_classes(record, method.num_classes, may_be_fewer=is_growing)
     load_parts({STREAMS: method.streams}, record[PARTS])
     if not is_growing:
         method.task_classes = tasks
-        if data is not None:
-            method.record_data_info(DataRecord.from_plain(data))
+        method.record_data_info(DataRecord.from_plain(data))
     if not is_fit:
         _use_calibrated_statistics(checkpoint, dict(method.named_buffers()))
     if not has_trainer(method):
@@ -100,7 +99,7 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
     if method.trainer.precision == "64-true":
         method.double()  # Lightning does this after it has restored the weights, which would round them
     if is_fit:
-        check_contents(checkpoint, record.get("contents", {}))
+        check_contents(checkpoint, record["contents"])
     method.sequence.resume_from(record["sequence"])
     if is_growing:
         new_outputs = grow_checkpoint(method, checkpoint, record["num_classes"], len(tasks))

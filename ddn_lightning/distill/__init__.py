@@ -7,9 +7,11 @@ from ddn_lightning.distill.fixed_labels import LabelSmoothing, RandomLabels
 from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learned_labels import LearnedLabels
+from ddn_lightning.distill.star import STAR
 from ddn_lightning.distill.term import HardLabelControl, Term
 
 __all__ = [
+    "STAR",
     "BiasAdaptor",
     "BilevelDistiller",
     "DataDistillNet",

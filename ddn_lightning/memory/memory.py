@@ -170,7 +170,7 @@ def check_made(memory: Memory, state: Mapping[str, Any]) -> None:
         memory: The memory to restore.
         state: The saved state, with its class and arguments.
     """
-    made = checks.mapping("memory/made", checks.mapping("memory", state, (MADE,))[MADE], (CLASS_PATH, INIT_ARGS))
+    made = checks.mapping("memory/made", state.get(MADE), (CLASS_PATH, INIT_ARGS))
     saved, own = str(made[CLASS_PATH]).rpartition(".")[2], type(memory).__name__
     if saved != own:
         raise ConfigurationError(f"the checkpoint's memory is a {saved}, got a {own}")
