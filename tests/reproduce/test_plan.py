@@ -119,7 +119,9 @@ def test_errors_in_a_plan_are_named(text: str, message: str) -> None:
 
 
 def test_a_part_without_a_file_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="method must be a file in .*/method, .* or a class, got err"):
+    with pytest.raises(
+        ConfigurationError, match="method must be among a_gem, .* or the import path of a class, got err"
+    ):
         plan([Cell("online", "digits", 50, "err")], [1], ROWS, OPTIONS)
 
 
