@@ -26,12 +26,14 @@ from study.headline import headline, levels
 from study.labels import label_table
 from study.measured import measured_runs, measured_table
 from study.method_table import method_table
+from study.paper_figures import weights_figure
 from study.published import memory_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
 FIGURES: Mapping[str, Callable[[], Figure]] = {
     "docs/pictures/beside_paper.svg": lambda: beside_paper_figure(cells_beside_paper(measured_runs())),
+    "docs/pictures/paper_weights.svg": lambda: weights_figure(measured_runs(), SMALL),
     "docs/pictures/gain.svg": lambda: gain_figure(gain_arms(measured_runs(), SMALL)),
 }
 

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +36,16 @@ def _same_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def imported() -> Iterator[list[str]]:
+    """The names of the modules that somebody tries to import."""
+    names: list[str] = []
+    probe = SimpleNamespace(find_spec=lambda name, *_: names.append(name))
+    sys.meta_path.insert(0, probe)  # type: ignore[arg-type]  # all that an import asks of it
+    yield names
+    sys.meta_path.remove(probe)  # type: ignore[arg-type]
 
 
 @pytest.fixture

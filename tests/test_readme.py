@@ -7,15 +7,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from documents import PAGES, README, ROOT, TEXT, blocks, commands, generated, run
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from torch import nn
+from torch.nn import functional
 from torchvision.transforms.functional import to_pil_image
 
-from ddn_lightning import SplitDigits
+from ddn_lightning import Replay, SplitDigits
 from study.method_table import method_table
 
 COMMANDS = commands(TEXT)
@@ -211,10 +215,42 @@ def test_the_resume_line_goes_on() -> None:
 @pytest.mark.filterwarnings("ignore:.*tensorboardX. has been removed")  # Lightning where TensorBoard is not installed
 def test_the_python_example_runs() -> None:
     namespace: dict[str, object] = {}
-    exec(python_block("Trainer("), namespace)
+    exec(python_block("ER(SmallNet(), num_classes=10, buffer_size=100)\ntrainer"), namespace)
     matrix = namespace["method"].accuracy_matrix  # type: ignore[attr-defined]
     assert isinstance(matrix, torch.Tensor)
     assert matrix[-1].mean() > 60
+
+
+class MyModule(LightningModule):
+    """A reader's own module, which knows nothing of this package."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.network(images)
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        images, labels = batch
+        return functional.cross_entropy(self(images), labels)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), 0.01)
+
+
+@pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader`")  # which Lightning does not need here
+def test_the_readers_own_module_remembers_with_the_callback() -> None:
+    quiet = partial(Trainer, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+    namespace: dict[str, object] = {"Trainer": partial(quiet, enable_checkpointing=False), "MyModule": MyModule}
+    seed_everything(0)
+    exec(python_block("MyModule()"), namespace)
+    rehearsed = namespace["replay"].accuracy_matrix  # type: ignore[attr-defined]
+    forgotten = Replay(buffer_size=1)
+    quiet(max_epochs=-1, callbacks=[forgotten], enable_checkpointing=False, log_every_n_steps=5).fit(
+        MyModule(), SplitDigits(epochs_per_task=5)
+    )
+    assert rehearsed[-1].mean() > forgotten.accuracy_matrix[-1].mean() + 20
 
 
 def test_the_distiller_example_builds() -> None:

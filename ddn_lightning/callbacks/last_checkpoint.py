@@ -1,6 +1,5 @@
 """Saves ``last.ckpt`` regularly, and when the run is asked to stop."""
 
-import io
 import itertools
 import signal
 import time
@@ -12,6 +11,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import distributed
 
 from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
+from ddn_lightning.checkpoint.checkpoint_io import write_checkpoint
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.learner import Learner
@@ -137,13 +137,11 @@ class LastCheckpoint(Checkpoint):
         checkpoint = dump_checkpoint(trainer)  # on all ranks: parts of it are gathered
         failure = ""
         if trainer.is_global_zero:
-            content = io.BytesIO()  # torch's error does not say why it cannot write a file
-            torch.save(checkpoint, content)
             try:
                 if self._is_new_run and self.path.exists():
                     self._keep_aside()
                 with atomic_write(self.path) as partial:
-                    partial.write_bytes(content.getbuffer())
+                    write_checkpoint(checkpoint, partial)
             except OSError as error:
                 has_one = not self._is_new_run and self.path.exists()
                 before = "the previous one is intact" if has_one else "there is none yet"

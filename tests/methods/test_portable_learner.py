@@ -238,8 +238,9 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
         ConfigurationError, match="no checkpoint: it contains other things than tensors and plain values$"
     ):
         ddn_lightning.load(tmp_path / "objects.ckpt")
-    with pytest.raises(ConfigurationError, match=r"path must be a run folder with checkpoints/last.ckpt"):
-        ddn_lightning.load(tmp_path)
+    for path in (tmp_path, "~nobody-of-this-name/run"):
+        with pytest.raises(ConfigurationError, match=r"path must be a run folder with checkpoints/last.ckpt"):
+            ddn_lightning.load(path)
 
 
 def test_a_checkpoint_without_the_record_of_its_method_is_refused(trained: ReplayMethod, tmp_path: Path) -> None:

@@ -142,6 +142,22 @@ def test_a_finished_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
     assert contents() == before
 
 
+def test_curves_for_tensorboard_that_no_run_wrote_stay() -> None:
+    FOLDER.mkdir(parents=True)
+    copied, written = (FOLDER / f"events.out.tfevents.{name}" for name in ("copied", "written"))
+    copied.write_text("mine")
+    killed = RunFolder(FOLDER).claim(starts_over=True)
+    written.write_text("")  # by TensorBoard's logger
+    killed.begin("seed_everything: 0")
+    killed.unlock()
+    again = RunFolder(FOLDER).claim(starts_over=True)
+    again.begin("seed_everything: 0")
+    assert not written.exists()
+    again.release()
+    assert copied.read_text() == "mine"
+    assert not WrittenFiles(FOLDER).is_own(copied.name)
+
+
 def test_a_folder_is_judged_after_it_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
     FOLDER.mkdir(parents=True)
     judged = threading.Event()
