@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -56,3 +57,15 @@ def test_two_draws_differ_and_one_seed_repeats() -> None:
     first, second = transform(raw, generator), transform(raw, generator)
     assert not torch.equal(first, second)
     assert torch.equal(first, transform(raw, torch.Generator().manual_seed(0)))
+
+
+def test_crops_and_flips_send_three_numbers_an_image_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def watched(tensor: Tensor, device: torch.device) -> Tensor:
+        sent.append(tensor.numel())
+        return tensor.to(device)
+
+    monkeypatch.setattr("ddn_lightning.data.image_transform.moved", watched)
+    ImageTransform([0.0] * 3, [1.0] * 3, padding=2, flip=True)(images(6), torch.Generator())
+    assert sent == [18]
