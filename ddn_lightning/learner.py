@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from lightning.pytorch import LightningModule
@@ -62,6 +62,12 @@ class LabelSource(Protocol):
 
     def reset_slots(self, slots: Tensor) -> None:
         """Called when these slots of the memory have received new samples."""
+
+    def training_state(self) -> dict[str, Any]:
+        """What a checkpoint saves besides the weights; called on every rank."""
+
+    def load_training_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Called when training resumes."""
 
 
 class Learner(Constructed, LightningModule, ABC):

@@ -6,6 +6,9 @@ from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.results import RunResult
 from study.measured import HARD_CONTROL, Group, MeasuredRun, reported
 
+# by plug-in; DDN was recorded with study.look_aheads.StepLookAhead
+RECORDED_ARMS = {"hard": ("none", HARD_CONTROL), "ddn": ("ddn", "lookahead=step")}
+
 
 def results_of(
     cells: Sequence[Cell], runs: Sequence[MeasuredRun], data: str, network: str
@@ -20,7 +23,7 @@ def results_of(
     """
     groups, found = reported(runs), {}
     for cell in cells:
-        arm = ("none", HARD_CONTROL) if cell.plugin == "hard" else (cell.plugin, cell.variant)
+        arm = RECORDED_ARMS.get(cell.plugin, (cell.plugin, cell.variant))
         members = groups.get(Group(data, network, cell.setting, cell.buffer_size, cell.method, *arm))
         if members is not None:
             found[cell] = [

@@ -1,4 +1,6 @@
-"""Takes the snapshot G_old at each task's end."""
+"""Takes the snapshot G_old at each task's end, and saves what the distiller keeps between steps."""
+
+from typing import Any
 
 from lightning.pytorch import Trainer
 
@@ -12,7 +14,22 @@ class DistillNetSnapshot(TaskCallback):
     It runs after the ``on_task_end`` of all callbacks, which still see the labels that the task was trained with.
     """
 
+    method: Learner
+
+    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]  # methods are Learners
+        """Keep the method, which owns the distiller."""
+        self.method = pl_module
+
     def after_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
         """Take the snapshot."""
         if method.distiller is not None:
             method.distiller.snapshot()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The distiller's part of the training state. Lightning calls this on every rank."""
+        return {} if self.method.distiller is None else self.method.distiller.training_state()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore it."""
+        if self.method.distiller is not None:
+            self.method.distiller.load_training_state(state_dict, self.method.device)

@@ -2,8 +2,9 @@
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -109,6 +110,13 @@ class LabelDistiller(Constructed, nn.Module, ABC):
     def reset_slots(self, slots: Tensor) -> None:
         """Hook after these slots of the memory have received new samples."""
 
+    def training_state(self) -> dict[str, Any]:
+        """What an exact resume needs besides the module's state, if anything. Every rank must call this."""
+        return {}
+
+    def load_training_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restore the :meth:`training_state`."""
+
     def adapted(self, logits: Tensor, method: Learner) -> Tensor:
         """The logits from which the method computes its loss: by default the network's."""
         return logits
@@ -134,7 +142,11 @@ class LabelDistiller(Constructed, nn.Module, ABC):
         old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[OLD_MEMORY])
         if old is None:
             return loss
-        return loss.with_term(lambda: self._soft_loss(old, method.logits_of(old, is_extra=True)))
+        return loss.with_term(self.old_memory_term(method, old))
+
+    def old_memory_term(self, method: Learner, old: Samples) -> Callable[[], Tensor]:
+        """The term on a draw from the old memory, computed after the method's own terms."""
+        return lambda: self._soft_loss(old, method.logits_of(old, is_extra=True))
 
     def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
         with torch.no_grad():

@@ -29,7 +29,6 @@ BOUNDS = ("finetune", "joint")
 OTHERS = tuple(facts.key for facts in METHODS.values() if facts.key not in (*HOSTS, *BOUNDS))
 ABLATIONS = ("hard", "random_labels", "label_smoothing", "l2y")
 BEDS = (("offline", "digits", 100), ("online", "image_folder", 200))  # of the collection: setting, data, memory
-VARIANTS = {"ddn": "lookahead=step"}  # of the collection: as in configs/plugin/ddn.yaml, at 0.6 of the exact one's cost
 SELECTORS = {"methods": "method", "datasets": "data", "buffers": "buffer_size", "plugins": "plugin"}  # fields of a cell
 
 
@@ -247,7 +246,7 @@ def _collection() -> list[Target]:
     """Every method with a memory, on Split Digits or on a folder of images, with those plug-ins that it takes."""
     takes = {facts.key: getattr(methods, name).takes_distiller() for name, facts in METHODS.items()}
     return [
-        Target(Cell(*bed, method, plugin, VARIANTS.get(plugin, "")))
+        Target(Cell(*bed, method, plugin))
         for bed in BEDS
         for method in takes
         if method not in BOUNDS

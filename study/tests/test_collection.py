@@ -6,7 +6,7 @@ from study.collection import results_of
 from study.measured import Group, MeasuredRun
 
 BED = ("offline", "digits", 100)
-ER, HARD, DDN = Cell(*BED, "er"), Cell(*BED, "er", "hard"), Cell(*BED, "er", "ddn", "lookahead=step")
+ER, HARD, DDN = Cell(*BED, "er"), Cell(*BED, "er", "hard"), Cell(*BED, "er", "ddn")
 DER = Cell(*BED, "der")
 
 

@@ -8,7 +8,7 @@ from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.runs.results import RunResult
 
 BED = ("offline", "digits", 100)
-ER, HARD, DDN = Cell(*BED, "er"), Cell(*BED, "er", "hard"), Cell(*BED, "er", "ddn", "lookahead=step")
+ER, HARD, DDN = Cell(*BED, "er"), Cell(*BED, "er", "hard"), Cell(*BED, "er", "ddn")
 DER, MINE = Cell(*BED, "der"), Cell(*BED, "mine")
 RESULTS = {
     ER: [RunResult(80.0, 20.0, (), 84.0, 10.0), RunResult(82.0, 26.0, (), 85.0, 14.0)],
