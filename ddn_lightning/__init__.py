@@ -1,55 +1,32 @@
 """Replay-based continual learning on PyTorch Lightning.
 
-The public names of all sub-packages, which each list their own in ``__all__``.
+The public names are those of :mod:`ddn_lightning.api`, which is imported when one of them is first used: commands such
+as ``ddn --help`` need neither torch nor Lightning.
 """
 
-from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from ddn_lightning import callbacks, core, data, deploy, distill, memory, methods
-from ddn_lightning.callbacks import *  # noqa: F403
-from ddn_lightning.core import *  # noqa: F403
-from ddn_lightning.data import *  # noqa: F403
-from ddn_lightning.deploy import *  # noqa: F403
-from ddn_lightning.distill import *  # noqa: F403
-from ddn_lightning.distributed import gather_shares, local_share, sum_across_ranks
-from ddn_lightning.errors import ClosedTestSetError, ConfigurationError, DivergenceError
-from ddn_lightning.learner import Learner
-from ddn_lightning.memory import *  # noqa: F403
-from ddn_lightning.methods import *  # noqa: F403
-from ddn_lightning.metrics import AccuracyMatrix
-from ddn_lightning.networks import Backbone, FrozenFeatures, ResNet18, SmallNet, TimmBackbone, TorchvisionBackbone
-from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.runs import CurveLogger
-from ddn_lightning.samples import Samples, concatenate, cross_entropy
+if TYPE_CHECKING:
+    from ddn_lightning.api import *  # noqa: F403
 
-__version__ = version("ddn-lightning")
+    __version__: str
+else:
 
-__all__ = [
-    "AccuracyMatrix",
-    "Backbone",
-    "ClosedTestSetError",
-    "ConfigurationError",
-    "CurveLogger",
-    "DivergenceError",
-    "FrozenFeatures",
-    "Learner",
-    "ReplayLoss",
-    "ResNet18",
-    "Samples",
-    "SmallNet",
-    "TimmBackbone",
-    "TorchvisionBackbone",
-    "__version__",
-    "concatenate",
-    "cross_entropy",
-    "gather_shares",
-    "local_share",
-    "sum_across_ranks",
-]
-__all__ += callbacks.__all__
-__all__ += core.__all__
-__all__ += data.__all__
-__all__ += deploy.__all__
-__all__ += distill.__all__
-__all__ += memory.__all__
-__all__ += methods.__all__
+    def __getattr__(name):
+        """Import a sub-module, or all public names."""
+        from importlib import import_module, metadata, util
+
+        if name == "__version__":
+            return metadata.version("ddn-lightning")
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if util.find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
+        public = {one: value for one, value in vars(import_module(f"{__name__}.api")).items() if one[0] != "_"}
+        globals().update(public, __all__=sorted(public))
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
+    def __dir__():
+        return sorted({*globals(), *__getattr__("__all__")})

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 from ddn_lightning.errors import ConfigurationError, check_choice
 
 CLASS_PATH, INIT_ARGS, NOT_KEPT = "class_path", "init_args", "not_kept"
+PACKAGE = __name__.partition(".")[0]  # whose public names are imported when needed
 PRETRAINED = "pretrained"  # argument of a backbone
 PLAIN = (bool, int, float, str, type(None))
 Made = TypeVar("Made", bound="Constructed")
@@ -178,10 +179,11 @@ def find_class(
     found = {path_of(one): one for one in classes}.get(str(path)) or find_imported(str(path))
     if found is None:
         advice = f"pass {what}=" if advice is None else advice
-        raise ConfigurationError(
+        message = (
             f"{what} was made by {path}, which is not imported: import its module first (--import MODULE on the "
             f"command line), pass classes=[{str(path).rpartition('.')[2]}], or {advice}"
         )
+        raise ConfigurationError(" ".join(message.split()))
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ConfigurationError(f"the checkpoint's {what} must be a {base.__name__}, got {path}")
     return found
@@ -194,6 +196,8 @@ def find_imported(path: str) -> Any:
     ('ER', None)
     """
     module, _, name = path.rpartition(".")
+    if module == PACKAGE:
+        return getattr(sys.modules[PACKAGE], name, None)
     # not getattr, for which a module may import another
     return vars(sys.modules[module]).get(name) if sys.modules.get(module) is not None else None
 

@@ -51,6 +51,14 @@ def drop_old_values(trainer: Trainer) -> None:
         trainer.fit_loop.epoch_loop._results.reset(fx="training_step")
 
 
+def restore_position(trainer: Trainer) -> None:
+    """Restore the position in the epoch, which Lightning forgets if the loaders were made before.
+
+    A ``configure_optimizers`` makes them when it asks for ``trainer.estimated_stepping_batches``.
+    """
+    trainer.fit_loop._load_combined_loader_states()
+
+
 def dump_checkpoint(trainer: Trainer) -> dict[str, Any]:
     """The checkpoint that ``trainer.save_checkpoint`` would write."""
     return trainer._checkpoint_connector.dump_checkpoint()

@@ -4,14 +4,13 @@ import re
 import sys
 from functools import cache
 
-from lightning.pytorch.utilities import rank_zero_only
-
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
 
 def note(text: str) -> None:
     """Print a note."""
-    if getattr(rank_zero_only, "rank", 0) == 0:
+    lightning = sys.modules.get("lightning.fabric.utilities.rank_zero")  # a process without it has no other ranks
+    if lightning is None or lightning.rank_zero_only.rank == 0:
         print(f"note: {printable(text)}", file=sys.stderr)
 
 

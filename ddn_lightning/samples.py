@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.distributed import moved, rank_and_world_size, sum_across_ranks
+from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError
 
 
@@ -180,6 +180,26 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
         join([part.slots for part in parts]),
         global_size=sum(part.total for part in parts),
         raw=join([part.raw for part in parts]),
+    )
+
+
+def gathered(share: Samples, logits: Tensor | None = None) -> Samples:
+    """The global batch of this rank's share, with logits of the share if given."""
+    _, world_size = rank_and_world_size()
+    if world_size == 1:
+        return replace(share, logits=logits)
+
+    def gather(column: Tensor) -> Tensor:
+        return gather_shares(moved(column, share.labels.device), share.total)
+
+    tasks = share.global_tasks
+    if tasks is None and share.tasks is not None:  # from a user's own loader
+        tasks = gather(share.tasks).cpu()
+    return Samples(
+        images=gather(share.images),
+        labels=gather(share.labels),
+        logits=None if logits is None else gather(logits),
+        tasks=tasks,
     )
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import Estimate, estimate
-from study.measured import HARD_CONTROL, MEASURES, Group, MeasuredRun, difference, interval, reported
+from study.holm import family_size, marked
+from study.measured import HARD_CONTROL, MEASURES, Group, MeasuredRun, difference, reported
 
 ONLY_STATISTICS = "a draw that only moves statistics"
 # From ER to ER + DDN, one thing at a time: what each arm adds to the one before, its plug-in and its options.
@@ -72,10 +73,17 @@ def gain_table(arms: Sequence[Arm]) -> str:
     """The steps of the chain as Markdown: how each changes ACC and FM, with either statistics."""
     lines = ["| step | ACC, running | FM, running | ACC, calibrated | FM, calibrated |", "|---|---|---|---|---|"]
     running, calibrated = ([arm for arm in arms if arm.statistics == kind] for kind in STATISTICS)
+    family = [gain for pair in zip(running, calibrated, strict=True) for arm in pair for gain in gains_of(arm)]
+    changes = iter(marked(family))
     for one, other in zip(running, calibrated, strict=True):
+        cells = [next(changes) for _ in range(4)]
         if one.acc_gain is None:
             cells = [f"{value.mean:.2f}" for value in (one.acc, one.fm, other.acc, other.fm)]
-        else:
-            cells = [interval(value) for value in (one.acc_gain, one.fm_gain, other.acc_gain, other.fm_gain)]
         lines.append(f"| {' | '.join([one.adds, *cells])} |")
-    return "\n".join(lines) + "\n"
+    note = f"Bold: shown after the correction for {family_size(family)} differences."
+    return "\n".join([*lines, "", note]) + "\n"
+
+
+def gains_of(arm: Arm) -> tuple[Estimate | None, Estimate | None]:
+    """What an arm changes in ACC and in FM."""
+    return arm.acc_gain, arm.fm_gain

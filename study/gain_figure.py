@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from ddn_lightning.report.figures.style import in_style, panels, series
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import Estimate
-from study.gain import Arm
+from study.gain import Arm, gains_of
+from study.holm import shown
 from study.measured import MEASURES, Measure
 
 LABELS = {"acc": "average accuracy ACC (%)", "fm": "forgetting FM (%)"}
@@ -23,11 +24,14 @@ def gain_figure(arms: Sequence[Arm]) -> Figure:
     Args:
         arms: From :func:`gain_arms`; at least one.
     """
+    is_shown = shown([gain for arm in arms for gain in gains_of(arm)])
     with in_style():
         figure, axes = panels(1, len(MEASURES), size=(6.6, 4.3), margins=(0.8, 0.95, 0.5, 0.55))
         for panel, measure in zip(axes, MEASURES, strict=True):
             for number, kind in enumerate(STATISTICS):
-                _draw(panel, [arm for arm in arms if arm.statistics == kind], measure, number)
+                chosen = [place for place, arm in enumerate(arms) if arm.statistics == kind]
+                are_shown = [is_shown[2 * place + MEASURES.index(measure)] for place in chosen]
+                _draw(panel, [arms[place] for place in chosen], measure, number, are_shown)
             panel.margins(x=0.08, y=0.16)
             panel.set_ylabel(LABELS[measure])
             panel.grid(axis="x", visible=False)
@@ -36,7 +40,7 @@ def gain_figure(arms: Sequence[Arm]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, arms: Sequence[Arm], measure: Measure, number: int) -> None:
+def _draw(axes: Axes, arms: Sequence[Arm], measure: Measure, number: int, are_shown: Sequence[bool]) -> None:
     values = [arm.acc if measure == "acc" else arm.fm for arm in arms]
     gains = [arm.acc_gain if measure == "acc" else arm.fm_gain for arm in arms]
     places = range(len(arms))
@@ -48,14 +52,16 @@ def _draw(axes: Axes, arms: Sequence[Arm], measure: Measure, number: int) -> Non
         middle = place - 0.5, (means[place - 1] + means[place]) / 2
         above = 9 if number == (measure == "acc") else -9  # points: outside of the two lines
         text: dict[str, Any] = {"ha": "center", "va": "bottom" if above > 0 else "top", "color": style["color"]}
-        axes.annotate(_change(gain), middle, xytext=(0, above), textcoords="offset points", fontsize=10, **text)
+        axes.annotate(
+            _change(gain, are_shown[place]), middle, xytext=(0, above), textcoords="offset points", fontsize=10, **text
+        )
     names = ["\n".join(textwrap.wrap(arm.adds, LETTERS)) for arm in arms]
     axes.set_xticks(list(places), names, fontsize=9)
 
 
-def _change(gain: Estimate | None) -> str:
-    """What a step changes: its mean, in brackets where the 95 % interval holds 0 or the seeds are too few."""
+def _change(gain: Estimate | None, is_shown: bool) -> str:
+    """What a step changes: its mean, in brackets where it is not shown after the correction for all steps."""
     if gain is None:
         return ""
     text = f"{gain.mean:+.1f}"
-    return text if gain.verdict == "difference" else f"({text})"
+    return text if is_shown else f"({text})"

@@ -2,17 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from ddn_lightning.report.statistic import Estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table
-from study.measured import (
-    HARD_CONTROL,
-    MEASURES,
-    Group,
-    Measure,
-    MeasuredRun,
-    difference,
-    interval,
-    reported,
-)
+from study.holm import family_size, marked
+from study.measured import HARD_CONTROL, MEASURES, Group, Measure, MeasuredRun, difference, reported
 
 CHOOSING_SEED = 0
 COLUMNS = ("label of the extra draw", f"ACC, seed {CHOOSING_SEED}", "FM", "ACC to ER", "FM to ER", "ACC to hard labels")
@@ -44,13 +37,18 @@ def label_table(runs: Sequence[MeasuredRun], test_bed: tuple[str, str, str, int]
     """
     chosen_on = {run.group: run for run in runs if run.seed == CHOOSING_SEED}
     fresh = reported(runs)
+    groups = {title: Group(*test_bed, "er", *arm) for title, *arm in LABELS}
+    gains = [
+        _gain(fresh, group, Group(*test_bed, "er", *control), measure)
+        for group in groups.values()
+        for control, measure in CONTROLS
+    ]
+    cells = iter(marked(gains))
     rows = []
-    for title, *arm in LABELS:
-        group = Group(*test_bed, "er", *arm)
+    for title, group in groups.items():
         values = [_value(chosen_on.get(group), measure) for measure in MEASURES]
-        gains = [_gain(fresh, group, Group(*test_bed, "er", *control), measure) for control, measure in CONTROLS]
-        rows.append([title, *values, *gains])
-    return markdown_table(COLUMNS, rows)
+        rows.append([title, *values, *(next(cells) for _ in CONTROLS)])
+    return f"{markdown_table(COLUMNS, rows)}\nBold: shown after the correction for {family_size(gains)} differences."
 
 
 def _value(run: MeasuredRun | None, measure: Measure) -> str:
@@ -58,8 +56,10 @@ def _value(run: MeasuredRun | None, measure: Measure) -> str:
     return NOTHING if value is None else f"{value:.2f}"
 
 
-def _gain(fresh: Mapping[Group, Sequence[MeasuredRun]], group: Group, control: Group, measure: Measure) -> str:
+def _gain(
+    fresh: Mapping[Group, Sequence[MeasuredRun]], group: Group, control: Group, measure: Measure
+) -> Estimate | None:
     """The difference to a control on the fresh seeds that both have."""
     if group == control or group not in fresh:
-        return NOTHING
-    return interval(difference(fresh, group, control, measure, ("calibrated", "calibrated")))
+        return None
+    return difference(fresh, group, control, measure, ("calibrated", "calibrated"))

@@ -2,14 +2,16 @@
 
 import inspect
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
-from tiny import TinySequence, quiet_trainer, small_net
+from tiny import Fit, TinySequence, quiet_trainer, small_net
 
 from ddn_lightning import ER, Samples
 from ddn_lightning import lightning_internals as internals
@@ -54,6 +56,23 @@ def test_the_internals_of_a_running_fit_are_found() -> None:
         "dump_checkpoint": True,
         "drop_old_values": None,
     }
+
+
+class EstimatesSteps(ER):
+    """Makes the loaders before Lightning restores their position."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        assert self.trainer.estimated_stepping_batches > 0
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def test_a_run_resumes_within_its_first_epoch_if_the_steps_were_counted(fit: Fit) -> None:
+    def method() -> EstimatesSteps:
+        return EstimatesSteps(small_net(), num_classes=6, buffer_size=6)
+
+    fit(method, max_steps=1).trainer.save_checkpoint("stopped.ckpt")
+    pairs = zip(fit(method, ckpt_path=Path("stopped.ckpt")).parameters(), fit(method).parameters(), strict=True)
+    assert all(torch.equal(resumed, whole) for resumed, whole in pairs)
 
 
 def test_a_sigterm_that_was_received_is_forgotten() -> None:

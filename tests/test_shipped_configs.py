@@ -14,7 +14,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 
 def test_a_clone_finds_the_files_at_its_top_level() -> None:
     assert shipped_folder() == CONFIGS
-    files = [str(path.relative_to(CONFIGS))[:-5] for path in CONFIGS.rglob("*.yaml") if path.parent.name != "tune"]
+    files = [str(path.relative_to(CONFIGS))[:-5] for path in CONFIGS.rglob("*.yaml") if path.parent.name not in ("tune", "plan")]
     assert sorted(shipped_names()) == sorted(files)
 
 
@@ -41,6 +41,10 @@ def test_files_of_the_current_folder_and_yaml_itself_stay_as_they_are(value: str
 def test_a_folder_does_not_hide_a_name() -> None:
     Path("quickstart").mkdir()
     assert find_config("quickstart") == str(CONFIGS / "quickstart.yaml")
+
+
+def test_the_path_in_a_clone_means_the_shipped_file() -> None:
+    assert find_config("configs/quickstart.yaml") == str(CONFIGS / "quickstart.yaml")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Takes the snapshot G_old at each task's end, and saves what the distiller keeps between steps."""
+"""Copies G to G_old at the end of a task, and saves what the distiller keeps between steps.
+
+A callback by design, as are reservoir sampling and forgetting.
+"""
 
 from typing import Any
 

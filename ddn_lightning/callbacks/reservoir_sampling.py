@@ -1,7 +1,6 @@
 """Fills the memory with the incoming batches."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -11,10 +10,9 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.loops import BATCHES
 from ddn_lightning.construction import construction_of
-from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size
 from ddn_lightning.learner import Learner
 from ddn_lightning.memory.memory import MADE, check_made
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import Samples, gathered
 
 
 class ReservoirSampling(Callback):
@@ -41,7 +39,7 @@ class ReservoirSampling(Callback):
         self.method.is_unfinished = True
         logits = outputs["logits"] if self.method.stores_logits else None
         memory = self.method.memory
-        slots = memory.add(self._global_batch(batch, logits), self.method)
+        slots = memory.add(gathered(batch, logits), self.method)
         if memory.loss is not None:
             self.method.note_loss(memory.loss, "the matching loss", **memory.learning_rates)
         if self.method.distiller is not None:
@@ -73,21 +71,3 @@ class ReservoirSampling(Callback):
         if trainer.state.fn == "fit" and "seen" in state:
             batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
             checks.integer("memory/seen", state["seen"], most=batches * pl_module.sequence.batch_size)
-
-    def _global_batch(self, batch: Samples, logits: Tensor | None) -> Samples:
-        _, world_size = rank_and_world_size()
-        if world_size == 1:
-            return replace(batch, logits=logits)
-
-        def gather(share: Tensor) -> Tensor:
-            return gather_shares(moved(share, batch.labels.device), batch.total)
-
-        tasks = batch.global_tasks
-        if tasks is None and batch.tasks is not None:  # from a user's own loader
-            tasks = gather(batch.tasks).cpu()
-        return Samples(
-            images=gather(batch.images),
-            labels=gather(batch.labels),
-            logits=None if logits is None else gather(logits),
-            tasks=tasks,
-        )

@@ -1,14 +1,8 @@
 """The commands of ``ddn``, with one line each."""
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
-from ddn_lightning.cli.compare_command import compare
-from ddn_lightning.cli.configs_command import configs
-from ddn_lightning.cli.export_command import export
-from ddn_lightning.cli.predict_command import predict
-from ddn_lightning.cli.report_command import report
-from ddn_lightning.cli.reproduce_command import reproduce
-from ddn_lightning.cli.tune_command import tune
 from ddn_lightning.errors import ConfigurationError, did_you_mean
 
 TRAINER_COMMANDS = {  # those of LightningCLI
@@ -16,16 +10,16 @@ TRAINER_COMMANDS = {  # those of LightningCLI
     "validate": "Evaluate a checkpoint on the tasks it has seen.",
     "test": "Evaluate a run on all tasks or, with RUN FOLDER, on other images.",
 }
-COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
-    "predict": (predict, "Classify images with a trained run."),
-    "export": (export, "Write a trained run to an ONNX or .pt2 file."),
-    "report": (report, "Make an HTML page of runs."),
-    "compare": (compare, "Compare runs, paired by seed, with confidence intervals."),
-    "reproduce": (reproduce, "Execute all runs of a table of the DDN paper."),
-    "tune": (tune, "Search hyper-parameters on validation images."),
-    "configs": (configs, "List or copy the configuration files of the package."),
+COMMANDS = {  # the function ``report`` of ``report_command.py``, and so on; imported when it is called
+    "predict": "Classify images with a trained run.",
+    "export": "Write a trained run to an ONNX or .pt2 file.",
+    "report": "Make an HTML page of runs.",
+    "compare": "Compare runs, paired by seed, with confidence intervals.",
+    "reproduce": "Run a grid of settings and seeds, and print its table.",
+    "tune": "Search hyper-parameters on validation images.",
+    "configs": "List or copy the configuration files of the package.",
 }
-LINES = TRAINER_COMMANDS | {name: line for name, (_, line) in COMMANDS.items()}
+LINES = TRAINER_COMMANDS | COMMANDS
 HEADER = """usage: ddn COMMAND [OPTIONS]
 
 Replay-based continual learning on PyTorch Lightning.
@@ -40,6 +34,12 @@ ddn fit -c quickstart --print_config    show the complete configuration instead
 ddn predict RUN IMAGES --import MODULE  find own classes in a module; also in export, test and validate
 ddn --version                           show the version
 """
+
+
+def command(name: str) -> Callable[[Sequence[str]], int]:
+    """The function of one of the :data:`COMMANDS`."""
+    function: Callable[[Sequence[str]], int] = getattr(import_module(f"ddn_lightning.cli.{name}_command"), name)
+    return function
 
 
 def overview() -> str:

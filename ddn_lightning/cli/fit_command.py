@@ -33,6 +33,7 @@ from ddn_lightning.cli.user_mistake import user_mistake
 from ddn_lightning.deploy.load import find_checkpoint
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative
 from ddn_lightning.lightning_internals import kill_processes_of
+from ddn_lightning.names import plugin_key
 from ddn_lightning.notes import note
 from ddn_lightning.runs.files import is_pipe
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder, is_finished
@@ -75,7 +76,7 @@ class DDNCommand(LightningCLI):
             type=str | None,
             default=None,
             help="Name of the run. All its files go to <runs>/<name>, which must be new unless --ckpt_path last or "
-            "auto resumes it. Default: <method>-<data>-seed<seed>, with a number if that is taken.",
+            "auto resumes it. Default: <method>-<plug-in>-<data>-seed<seed>, with a number if that is taken.",
         )
         parser.add_argument(
             "--save_every_n_minutes",
@@ -135,7 +136,7 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to resume")
         name = config.name or default_name(config)
         found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
-        has_origin = config.grow is not None and Path(config.grow).expanduser().exists()
+        has_origin = config.grow is not None and Path(os.path.expanduser(config.grow)).exists()
         if found is not None and has_origin and found.samefile(find_checkpoint(config.grow)):
             raise ConfigurationError(f"name must be another one than that of the run to grow, got {name}")
         if found is not None:
@@ -161,8 +162,6 @@ class DDNCommand(LightningCLI):
         self._check_num_classes()
         check_not_negative(save_every_n_minutes=config.get("save_every_n_minutes", 0.0))
         callbacks = self._forgetting(config) + self._anytime(config)
-        if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
-            callbacks.append(TaskProgressBar())
         if self.subcommand == "fit" and not config.trainer.fast_dev_run and not self.is_finished:
             self.folder = self._claim_folder(config)
             if self.is_growing and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
@@ -172,6 +171,9 @@ class DDNCommand(LightningCLI):
             if config.trainer.enable_checkpointing is not False and not config.trainer.barebones:
                 callbacks.append(LastCheckpoint(self.folder.path / CHECKPOINTS, config.save_every_n_minutes))
             kwargs["default_root_dir"] = config.trainer.default_root_dir or str(self.folder.path)
+        if config.trainer.enable_progress_bar is not False and not config.trainer.barebones:
+            # first, so that the bar is gone before the results are printed
+            callbacks.insert(0, TaskProgressBar(folder=None if self.folder is None else self.folder.path))
         if config.trainer.logger in (None, True):
             folder = None if config.trainer.barebones else self.folder
             kwargs["logger"] = False if folder is None else run_loggers(folder, self.purge_step)
@@ -292,7 +294,10 @@ class DDNCommand(LightningCLI):
         if self.resumed_folder is not None:
             folder = RunFolder(self.resumed_folder).claim()
         else:
-            name = run_name(type(self.model).__name__, self.datamodule.name, torch.initial_seed(), config.grow)
+            distiller = getattr(self.model, "distiller", None)
+            plugin = plugin_key(None if distiller is None else type(distiller).__name__)
+            method, data = type(self.model).__name__, self.datamodule.name
+            name = run_name(method, plugin, data, torch.initial_seed(), config.grow)
             checkpoint = None if config.ckpt_path is None or self.is_growing else Path(config.ckpt_path)
             folder = RunFolder.make(Path(config.runs), config.name, name, checkpoint, self.is_auto)
         os.environ[RUN_FOLDER_VARIABLE] = str(folder.path)

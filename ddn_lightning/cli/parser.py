@@ -1,46 +1,29 @@
-"""The parsers of ``ddn``, with one-line errors that name the option, the value and the choices."""
+"""The parser of most commands, with one-line errors that name the option, the value and the choices."""
 
+import difflib
 import inspect
-import locale
-import os
 import re
-import sys
 from importlib import import_module
-from pathlib import Path
-from types import ModuleType
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 
-import torch
-import yaml
-from jsonargparse import (  # type: ignore[attr-defined]  # ActionConfigFile is not in its __all__
-    ActionConfigFile,
-    ArgumentParser,
-    Namespace,
-    get_loader,
-    set_loader,
-)
-from lightning.pytorch.cli import LightningArgumentParser
+from jsonargparse import ActionConfigFile, ArgumentParser  # type: ignore[attr-defined]  # the first is not in its __all__
 
-from ddn_lightning import core, data, distill, memory, methods, networks
 from ddn_lightning.construction import full_signature
 from ddn_lightning.errors import ConfigurationError, did_you_mean
-from ddn_lightning.notes import printable
-from ddn_lightning.runs.config import check_extent, read_settings
-from ddn_lightning.shipped_configs import STANDARD_INPUT, find_config, shipped_names
+from ddn_lightning.shipped_configs import find_config, shipped_names
 
-COMPLETION = "_ARGCOMPLETE"  # variable of argcomplete: how many words of the shell's line name the program
-PARSER_MODE = "limited_yaml"  # the name of our loader in jsonargparse
-CHOICES: dict[str, tuple[ModuleType, type]] = {  # option -> sub-package and base class of its choices
-    "model": (methods, core.ReplayMethod),
-    "data": (data, data.TaskSequence),
-    "backbone": (networks, networks.Backbone),
-    "distiller": (distill, distill.LabelDistiller),
-    "memory": (memory, memory.Memory),
-    "optimizer": (torch.optim, torch.optim.Optimizer),
-    "lr_scheduler": (torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler),
-    "stream": (data, data.Stream),
+CHOICES = {  # option -> module and base class of its choices, imported when an error lists them
+    "model": ("ddn_lightning.methods", "ddn_lightning.core:ReplayMethod"),
+    "data": ("ddn_lightning.data", "ddn_lightning.data:TaskSequence"),
+    "backbone": ("ddn_lightning.networks", "ddn_lightning.networks:Backbone"),
+    "distiller": ("ddn_lightning.distill", "ddn_lightning.distill:LabelDistiller"),
+    "memory": ("ddn_lightning.memory", "ddn_lightning.memory:Memory"),
+    "optimizer": ("torch.optim", "torch.optim:Optimizer"),
+    "lr_scheduler": ("torch.optim.lr_scheduler", "torch.optim.lr_scheduler:LRScheduler"),
+    "stream": ("ddn_lightning.data", "ddn_lightning.data:Stream"),
 }
-CANNOT_STEP = (torch.optim.LBFGS, torch.optim.lr_scheduler.ReduceLROnPlateau)  # refused at the start of a fit
+CANNOT_STEP = ("LBFGS", "ReduceLROnPlateau")  # refused at the start of a fit
 NOISE = (
     r"Does not validate against any of the Union subtypes",
     r"Subtypes: .*",
@@ -57,6 +40,8 @@ UNKNOWN_OPTION = re.compile(r"(?:unrecognized arguments: |does not accept option
 NOT_A_LIST = re.compile(r"Expected a (?:list|collections\.abc\.Sequence)\. Got value: ([^\[\]{}]*)$")
 GIVEN = re.compile(r"Given value: (?!NestedArg|Namespace)(.+)")  # the first is that of the innermost option
 KEY = re.compile(r'Parser key "(.+)":')
+PLAIN_TYPE = re.compile(r"Expected a <class '(int|float|str|bool)'>(?:\. Got value: (.*))?")
+TYPE_WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
 NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
 
@@ -71,67 +56,6 @@ class ConfigFile(ActionConfigFile):
         """Files and names, for argcomplete."""
         files: list[str] = super().completer(prefix, **kwargs)  # type: ignore[no-untyped-call]
         return files + [name for name in shipped_names() if name.startswith(prefix)]
-
-
-class DDNParser(LightningArgumentParser):
-    """Lightning's parser with shorter errors, which list the choices for an unknown class name.
-
-    It refuses invalid configuration files and those that would take forever to load.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        set_loader(PARSER_MODE, _load, exceptions=(yaml.YAMLError,))
-        super().__init__(*args, **{**kwargs, "parser_mode": PARSER_MODE, "allow_abbrev": False})
-
-    def add_argument(self, *args: Any, **kwargs: Any) -> Any:
-        """Add an option; that of configuration files also takes names."""
-        if kwargs.get("action") is ActionConfigFile:
-            kwargs |= {
-                "action": ConfigFile,
-                "help": "Path to a configuration file, or a name that 'ddn configs' lists.",
-            }
-        return super().add_argument(*args, **kwargs)
-
-    def parse_args(self, args: Any = None, *rest: Any, **kwargs: Any) -> Any:
-        """Parse; a line to complete is left to the parser of its command, as argcomplete cannot nest parsers."""
-        commands = getattr(self, "_subcommands_action", None)
-        if COMPLETION in os.environ and commands:
-            return commands.choices[args[0]].parse_args([])
-        return super().parse_args(args, *rest, **kwargs)
-
-    def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
-        """Check and parse a configuration file."""
-        if path != STANDARD_INPUT:
-            try:
-                read_settings(Path(path))
-                _check_locale(Path(path))
-            except ConfigurationError as error:
-                self.error(str(error), error)
-        parsed: Namespace = super().parse_path(path, *args, **kwargs)
-        return parsed
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Exit with code 2."""
-        if not self.exit_on_error:
-            super().error(message, ex)
-        print(f"error: {printable(readable(message))}{similar_option(message, self)}", file=sys.stderr)
-        print("tip: 'ddn fit --help' lists all options, 'ddn fit --model.help ER' those of a method", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def _load(text: str) -> Any:
-    """Jsonargparse's YAML loader, with a limit on the size."""
-    check_extent(text)
-    return get_loader("yaml")(text)
-
-
-def _check_locale(path: Path) -> None:
-    """Raise unless a file in UTF-8 reads the same in the locale's encoding, which jsonargparse uses."""
-    encoding, content = locale.getpreferredencoding(False), path.read_bytes()
-    if content.decode(encoding, errors="replace") != content.decode("utf-8", errors="replace"):
-        raise ConfigurationError(
-            f"{path} must be readable in this locale, whose encoding is {encoding}: set PYTHONUTF8=1"
-        )
 
 
 class CommandParser(ArgumentParser):
@@ -151,9 +75,9 @@ def readable(message: str) -> str:
     r"""Jsonargparse's error in one line.
 
     >>> readable('Parser key "model":\n  Errors:\n    - Parser key "lr":\n        Expected a <class \'float\'>')
-    'model.lr: Expected a float'
+    'model.lr must be a number'
     >>> readable('Parser key "lr":\n  Errors:\n    - Expected a <class \'float\'>\n  Given value: x')
-    'lr: Expected a float; got x'
+    'lr must be a number, got x'
     """
     explained = NOT_ACCEPTED.sub(_with_similar, message)
     lines = [GOT_NAMESPACE.sub("", OF_FUNCTION.sub("", line.strip(" -"))) for line in explained.splitlines()]
@@ -171,6 +95,8 @@ def readable(message: str) -> str:
     is_value_named = any("Got value" in line or not line.startswith("Expected") for line in details)
     if not is_value_named and (given := GIVEN.search(message)) is not None:
         details.append(f"got {given[1]}")
+    if (types := _plain_types(details)) is not None:
+        return f"{'.'.join(keys)} must be {types}"
     sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
     plain = re.sub(
         r"<class '([\w.]+)'>|a typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
@@ -178,14 +104,30 @@ def readable(message: str) -> str:
     return NOT_A_LIST.sub(r"Expected a list, such as '[\1]'. Got value: \1", plain)
 
 
+def _plain_types(details: list[str]) -> str | None:
+    """Expected numbers, texts and truth values in words, and the value; ``None`` if anything else is expected.
+
+    >>> _plain_types(["Expected a <class 'bool'>", "Expected a <class 'int'>", "got abc"])
+    'a whole number, true or false, got abc'
+    """
+    *expected, last = [*details, ""] if not details[-1].startswith("got ") else details
+    found = [PLAIN_TYPE.fullmatch(line) for line in expected]
+    if not found or None in found:
+        return None
+    names = {one[1]: one[2] for one in found if one is not None}
+    words = [word for name, word in TYPE_WORDS.items() if name in names]
+    given = [f"got {value}" for value in names.values() if value] or [last]
+    return ", ".join([*words, *filter(None, given)])
+
+
 def class_names(option: str) -> list[str]:
     """The classes of this package, and of torch, that an option accepts by their short name."""
     if option not in CHOICES:
         return []
-    room, base = CHOICES[option]
+    room, base = map(resolve_name, CHOICES[option])
     exported = [value for name, value in vars(room).items() if name in room.__all__ and inspect.isclass(value)]
-    usable = [one for one in exported if issubclass(one, base) and one is not base and one not in CANNOT_STEP]
-    return sorted(one.__name__ for one in usable if not inspect.isabstract(one))
+    usable = [one for one in exported if issubclass(one, base) and one is not base and not inspect.isabstract(one)]
+    return sorted(one.__name__ for one in usable if one.__name__ not in CANNOT_STEP)
 
 
 def similar_option(message: str, parser: ArgumentParser) -> str:
@@ -200,7 +142,12 @@ def similar_option(message: str, parser: ArgumentParser) -> str:
     groups = {name.partition(".")[0] for name in known}
     group, dot, rest = given.partition(".")
     candidates = known if group in groups else {f"{one}{dot}{rest}" for one in groups}
-    return did_you_mean(f"{dashes}{given}", sorted(f"{dashes}{name}" for name in candidates))
+    nearest = did_you_mean(f"{dashes}{given}", sorted(f"{dashes}{name}" for name in candidates))
+    if nearest or dot:
+        return nearest
+    (last,) = difflib.get_close_matches(given, {name.rpartition(".")[2] for name in known}, n=1) or [""]
+    full = sorted(name for name in known if name.rpartition(".")[2] == last)
+    return did_you_mean(f"{dashes}{full[0]}", [f"{dashes}{full[0]}"]) if len(full) == 1 else ""
 
 
 def _with_similar(found: re.Match[str]) -> str:

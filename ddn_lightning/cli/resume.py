@@ -1,5 +1,6 @@
 """Finds the checkpoint to resume from, and checks that it can be read."""
 
+import os
 import re
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.reading import read_checkpoint
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.names import plugin_key
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 
@@ -45,18 +47,29 @@ def default_name(config: Any) -> str:
     """The default name of a run, before its parts are built."""
     module, _, data = config.data.class_path.rpartition(".")
     method = config.model.class_path.rpartition(".")[2]
-    return run_name(method, getattr(import_module(module), data).name, config.seed_everything, config.grow)
+    distiller = config.model.init_args.get("distiller")
+    plugin = plugin_key(distiller and distiller.class_path.rpartition(".")[2])
+    return run_name(method, plugin, getattr(import_module(module), data).name, config.seed_everything, config.grow)
 
 
-def run_name(method: str, data: str, seed: int, grows: str | None = None) -> str:
-    """The name of a run that is given none; ``grows`` is the folder of the run that it grows, if any.
+def run_name(method: str, plugin: str, data: str, seed: int, grows: str | None = None) -> str:
+    """The default name of a run; one that grows another is named after it.
 
-    >>> run_name("ER", "digits", 0), run_name("ER", "digits", 0, "runs/mine")
-    ('er-digits-seed0', 'mine-grown')
+    Args:
+        method: Name of the method's class.
+        plugin: Key of the distiller, or ``none``.
+        data: Name of the data.
+        seed: Seed of the run.
+        grows: Folder of the run that it grows, if any.
+
+    >>> run_name("ER", "none", "digits", 0), run_name("ER", "ddn", "digits", 0)
+    ('er-digits-seed0', 'er-ddn-digits-seed0')
+    >>> run_name("ER", "none", "digits", 0, "runs/mine")
+    'mine-grown'
     """
-    return (
-        f"{method}-{data}-seed{seed}".lower() if grows is None else f"{Path(grows).expanduser().resolve().name}-grown"
-    )
+    if grows is not None:
+        return f"{Path(os.path.expanduser(grows)).resolve().name}-grown"
+    return "-".join([method, *([] if plugin == "none" else [plugin]), data, f"seed{seed}"]).lower()
 
 
 def checkpoint_of(path: Path, method: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import is_restoring
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
+NO_GPU = "No supported gpu backend found"  # Lightning's error
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError on a CPU
 
 
@@ -33,6 +34,8 @@ def user_mistake(
         return _misfit(error, checkpoint)
     if isinstance(error, ConfigurationError):
         return None
+    if NO_GPU in str(error):
+        return "trainer.accelerator gpu needs a GPU, and torch finds none: pass --trainer.accelerator cpu"
     *_, (last, _) = walk_tb(error.__traceback__)
     is_lightnings = str(last.f_globals.get("__name__")).startswith("lightning.")
     if isinstance(error, ValueError | TypeError) and not has_begun and is_lightnings:

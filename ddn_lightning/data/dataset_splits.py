@@ -112,16 +112,14 @@ class DatasetSplits(Constructed, LightningDataModule, ABC):
             return self.train_set if train else self.measured_set
         return self._features[train]
 
-    def serve_features(self, features_of: Callable[[Tensor], Tensor]) -> None:
+    def serve_features(self, features_of: Callable[[Samples], Tensor]) -> None:
         """Give features instead of images, until the next setup.
 
         Args:
-            features_of: From a batch of raw images to their features, on the host.
+            features_of: From a split to the features of its images, on the host.
         """
         for train, split in ((True, self.train_set), (False, self.measured_set)):
-            batches = torch.split(torch.arange(len(split)), self.eval_batch_size)
-            features = torch.cat([features_of(split[batch].images) for batch in batches])
-            self._features[train] = Samples(features, split.labels, tasks=split.tasks)
+            self._features[train] = Samples(features_of(split), split.labels, tasks=split.tasks)
 
     def data_record(self) -> DataRecord:
         """The fingerprint of the data loaded so far."""

@@ -11,6 +11,7 @@ from ddn_lightning.data.data_record import check_same_data
 from ddn_lightning.data.dataset_reader import MapDataset
 from ddn_lightning.data.dataset_splits import DatasetSplits
 from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.module_batches import ModuleBatches
 from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.streams.streams import NO_STREAM, Streams
 from ddn_lightning.data.task_clock import TaskClock
@@ -20,7 +21,7 @@ from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.random_streams import generator_for
 
 
-class TaskSequence(DatasetSplits):
+class TaskSequence(ModuleBatches, DatasetSplits):
     """A classification dataset, split by class into tasks that are learned in sequence within a single ``fit``.
 
     Task ``t`` is trained during the epochs ``[t * epochs_per_task, (t + 1) * epochs_per_task)``; accuracy is measured
@@ -45,6 +46,8 @@ class TaskSequence(DatasetSplits):
             thin and mislabel the others only. A mean or std that is measured is that of all training images.
         validation_per_class: Number of images to hold out of each class, instead of a share.
         validation_seed: Seed of the held-out images, not the run's.
+        as_tuples: Whether batches are ``(images, labels)``, augmented and normalised, instead of raw :class:`Samples`;
+            by default for modules that are no methods of ours.
         closed_test: Whether opening the test images raises a :class:`ClosedTestSetError`, as a search for
             hyper-parameters must have it; needs a validation split.
 
@@ -76,6 +79,7 @@ class TaskSequence(DatasetSplits):
         validation_per_class: int | None = None,
         validation_seed: int = 0,
         closed_test: bool = False,
+        as_tuples: bool | None = None,
     ) -> None:
         super().__init__()
         check_positive(
@@ -103,6 +107,7 @@ class TaskSequence(DatasetSplits):
                 "closed_test needs validation_share or validation_per_class, or nothing could be measured, got neither"
             )
         self.closed_test = closed_test
+        self.as_tuples = as_tuples
         if class_order_seed is not None and self.stream.is_by_domain:
             raise ConfigurationError(
                 f"class_order_seed must be left out where every task has all classes, got {class_order_seed}: it "
@@ -178,6 +183,7 @@ class TaskSequence(DatasetSplits):
 
     def setup(self, stage: str) -> None:
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
+        self.check_form()
         self._features = {}  # they belong to the method of an earlier fit
         self.reserve(getattr(getattr(self.trainer, "lightning_module", None), "num_classes", 0))
         if self.trainer is not None and stage == "fit":
@@ -283,10 +289,9 @@ class TaskSequence(DatasetSplits):
         is_validation = self.trainer is not None and self.trainer.state.fn == "validate"
         own = self.resume_state()
         if not is_fit or own["name"] == record["name"]:  # else the error below names the difference
-            check_same_data(record.get("data"), self.data_record(), is_fit)
+            check_same_data(record["data"], self.data_record(), is_fit)
         of_fit = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last", *NO_STREAM, *NO_VALIDATION)
         of_evaluation = ("task_classes", "domains", *(NO_VALIDATION if is_validation else ()))
-        record = {**NO_STREAM, **NO_VALIDATION, **record}  # version 0.1 had no streams and no validation split
         for name in of_fit if is_fit else of_evaluation:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")

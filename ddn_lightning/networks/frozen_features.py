@@ -17,6 +17,7 @@ class FrozenFeatures(Backbone):
 
     Args:
         backbone: The backbone. It stays in evaluation mode.
+        cache_dir: Folder where the features of a split are kept for later runs; ``None`` computes them in each fit.
 
     Example:
         >>> import torch
@@ -27,9 +28,10 @@ class FrozenFeatures(Backbone):
         True
     """
 
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, backbone: Backbone, cache_dir: str | None = None) -> None:
         super().__init__()
         self.backbone = backbone
+        self.cache_dir = cache_dir
         self.feature_dim = backbone.feature_dim
         self.requires_grad_(False).eval()
 

@@ -64,11 +64,12 @@ def test_the_table_has_a_row_for_each_step() -> None:
     lines = gain_table(gain_arms(study(), BED)).splitlines()
     assert lines[2] == "| ER | 93.00 | 50.00 | 36.00 | 46.00 |"
     nothing = "+0.00 [+0.00, +0.00] (3)"
-    assert lines[3] == f"| {ARMS[1][0]} | +4.00 [+3.75, +4.25] (3) | {nothing} | {nothing} | {nothing} |"
-    assert len(lines) == 2 + len(ARMS)
+    assert lines[3] == f"| {ARMS[1][0]} | **+4.00 [+3.75, +4.25] (3)** | {nothing} | {nothing} | {nothing} |"
+    assert lines[-1] == "Bold: shown after the correction for 5 differences."
+    assert len(lines) == 2 + len(ARMS) + 2
 
 
-def test_the_figure_puts_in_brackets_what_is_not_shown() -> None:
+def test_the_figure_puts_in_brackets_what_is_not_shown_after_the_correction() -> None:
     figure = gain_figure(gain_arms(study(), BED))
     acc, fm = ([text.get_text() for text in panel.texts] for panel in figure.axes)
     assert acc == ["+4.0", "+0.5", "+0.5", "(+0.0)", "(+0.0)", "(+0.0)"]

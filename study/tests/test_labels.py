@@ -18,9 +18,9 @@ def test_a_label_is_held_against_both_controls_on_the_fresh_seeds_that_they_shar
     runs += [run("ddn", HALVES, seed, 31.5 + seed, 19.0) for seed in (0, 20, 21, 22)]
     rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in label_table(runs, BED).splitlines()}
     nothing_learned = [cells for title, cells in rows.items() if title.startswith("| ER")]
-    assert nothing_learned == [["30.00", "20.00", "-", "-", "+1.00 [+1.00, +1.00] (3) |"]]
+    assert nothing_learned == [["30.00", "20.00", "-", "-", "**+1.00 [+1.00, +1.00] (3)** |"]]
     halves = next(cells for title, cells in rows.items() if "disjoint" in title)
-    acc, fm, hard = "+1.50 [+1.50, +1.50] (3)", "-1.00 [-1.00, -1.00] (3)", "+2.50 [+2.50, +2.50] (3) |"
+    acc, fm, hard = "**+1.50 [+1.50, +1.50] (3)**", "**-1.00 [-1.00, -1.00] (3)**", "**+2.50 [+2.50, +2.50] (3)** |"
     assert halves == ["31.50", "19.00", acc, fm, hard]
 
 

@@ -13,7 +13,8 @@ from study.method_table import method_table, step_cost
 from study.published import measured, memory_table, published
 
 LINES = [line.strip("| ").split(" | ") for line in method_table().splitlines() if line.startswith("| [")]
-ROWS = {line[0].split("`")[1]: line for line in LINES}
+NAMES = {facts.key: name for name, facts in METHODS.items()}
+ROWS = {NAMES[line[0].partition("](")[2].partition(".md)")[0]]: line for line in LINES}
 HEADER = "data,network,setting,buffer_size,method,plugin,options,seed,acc,fm,per_task,calibrated_acc,calibrated_fm,"
 RUNS = f"""{HEADER}cpu_minutes,command
 cifar10,ResNet18 width 20,online,200,lode,none,,12,40,50,40,,,1,ddn fit
@@ -34,7 +35,7 @@ def test_every_method_has_a_line_with_its_page_and_its_cost() -> None:
     assert list(ROWS) == list(METHODS)
     assert {len(line) for line in LINES} == {6}
     for name, cells in ROWS.items():
-        assert f"(docs/methods/{METHODS[name].key}.md)" in cells[0]
+        assert f"[{METHODS[name].title}]({METHODS[name].key}.md)" in cells[0]
         assert cells[3] == step_cost(name)
     assert step_cost("ER") == "1.00"
     assert float(step_cost("RAR")) > 8  # ten steps

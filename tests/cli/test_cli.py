@@ -91,7 +91,9 @@ def test_a_name_is_never_taken_twice(capsys: pytest.CaptureFixture[str]) -> None
     assert "name must be new, but runs/mine exists already" in capsys.readouterr().err
     assert Path("runs/mine/results.json").read_text() == before
     assert fit() == fit() == 0
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["er-digits-seed0", "er-digits-seed0-2", "mine"]
+    assert fit("--model.distiller", "LabelSmoothing") == 0
+    names = ["er-digits-seed0", "er-digits-seed0-2", "er-label_smoothing-digits-seed0", "mine"]
+    assert sorted(path.name for path in Path("runs").iterdir()) == names
 
 
 def test_a_checkpoint_resumes_validates_and_tests(capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,12 +248,12 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--model.momentum", "2"], "momentum must be zero or above and below 1, got 2.0"),
         (["--model.lr_milestones", "[-1]"], "lr_milestones must be zero or positive, got -1"),
         (["--model.num_classes", "7"], "model.num_classes must be left out, or at least SplitDigits's 10, got 7"),
-        (["--model.lr", "abc"], "model.lr: Expected a float. Got value: abc"),
+        (["--model.lr", "abc"], "model.lr must be a number, got abc"),
         (["--model.optimizer", "Foo"], "model.optimizer: Foo is not a known class; the choices are ASGD, Adadelta, "),
         (["--model.lr_scheduler", "Foo"], "the choices are ChainedScheduler, ConstantLR, CosineAnnealingLR, "),
         (
             ["--model.optimizer=AdamW", "--model.optimizer.lr=abc"],
-            "error: model.optimizer.lr: Expected a float; got abc\n",
+            "error: model.optimizer.lr must be a number, got abc\n",
         ),
         (
             ["--model.optimizer=AdamW", "--model.optimizer.foo=1"],
@@ -264,7 +266,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--model.batches", "both"], "model.batches: Expected one of 'separate', 'concatenated'. Got value: both"),
         (["--model.bufer_size", "5"], "model: Option 'bufer_size' is not accepted"),
         (["--chosen_on_seeds", "[-1]"], "chosen_on_seeds"),
-        (["--seed_everything", "x"], "seed_everything: Expected a bool; Expected a int; got x\n"),
+        (["--seed_everything", "x"], "seed_everything must be a whole number, true or false, got x\n"),
         (["--data.task_sizes", "5"], "data.task_sizes: Expected a list; got 5\n"),
         (["--trainer.precision", "17"], "'32', '16', 'bf16'; got 17\n"),
         (["--chosen_on_seeds", "0,1"], "chosen_on_seeds: Expected a list, such as '[0,1]'. Got value: 0,1\n"),
@@ -274,6 +276,11 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--trainer.max_epochs", "7"], "max_epochs must be 25 = 5 tasks x 5 epochs_per_task, or left out, got 7"),
         (["--trainer.gradient_clip_val", "1"], "gradient_clip_val must be left out, got 1"),
         (["--trainer.strategy", "no_such"], "no_such"),
+        pytest.param(
+            ["--trainer.accelerator", "gpu"],
+            "torch finds none: pass --trainer.accelerator cpu\n",
+            marks=pytest.mark.skipif(torch.accelerator.is_available(), reason="there is one"),
+        ),
         (["--ckpt_path", "nowhere.ckpt"], "ckpt_path must be an existing file, 'last' or 'auto', got nowhere.ckpt"),
         (["--data", "SplitCIFAR10", "--data.root", "nowhere"], "expected CIFAR10 in"),
         (["--data", "SplitTinyImageNet", "--data.root", "nowhere"], "expected Tiny ImageNet in"),
@@ -364,6 +371,8 @@ def test_last_needs_a_checkpoint_and_auto_does_not(capsys: pytest.CaptureFixture
     message = "ckpt_path is last, but there is no checkpoint in runs/{}/checkpoints"
     assert message.format("mine") in bad("--name", "mine", "--ckpt_path", "last", capsys=capsys)
     assert message.format("er-digits-seed0") in bad("--ckpt_path", "last", capsys=capsys)
+    smoothed = ("--model.distiller", "LabelSmoothing", "--ckpt_path", "last")
+    assert message.format("er-label_smoothing-digits-seed0") in bad(*smoothed, capsys=capsys)
     for last in (["auto"], ["last", "--seed_everything", "true"]):
         assert f"ckpt_path {last[0]} needs --name" in bad("--ckpt_path", *last, capsys=capsys)
     for _ in range(2):  # starts, then goes on
@@ -532,7 +541,7 @@ def test_a_checkpoint_without_one_of_its_parts_is_refused(is_missing: bool, caps
             parent[last] = "spoiled"
         torch.save(checkpoint, "spoiled.ckpt")
         if last == "logged_curves" and is_missing:  # as if there had been no logger
-            del checkpoint["ddn_lightning"]["contents"]
+            checkpoint["ddn_lightning"]["contents"] = {}
             torch.save(checkpoint, "spoiled.ckpt")
             assert fit("--ckpt_path", "spoiled.ckpt") == 0
             capsys.readouterr()

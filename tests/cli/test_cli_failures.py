@@ -18,7 +18,7 @@ from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli import main
-from ddn_lightning.cli.parser import _check_locale
+from ddn_lightning.cli.trainer_parser import _check_locale
 from ddn_lightning.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]

@@ -133,6 +133,7 @@ def test_reproduce_needs_no_clone_and_takes_names_for_every_run(capsys: pytest.C
         (["fit", "--modle.lr=3"], "--modle.lr=3 (did you mean --model.lr?)"),
         (["fit", "-c", "misspelt.yaml"], "'modle.init_args.lr' (did you mean model.init_args.lr?)"),
         (["report", "--ouptut", "page.html"], "--ouptut (did you mean --output?) (see 'ddn report --help')"),
+        (["fit", "--device", "cuda"], "unrecognized arguments: --device cuda (did you mean --trainer.devices?)"),
         (["fit", "--zzz=3"], "unrecognized arguments: --zzz=3\n"),
         (["fit", "--model", "DERPP"], "of your own (did you mean DER or XDER or DERPlusPlus?)"),
         (["fit", "--see", "3"], "unrecognized arguments: --see 3 (did you mean --seed_everything?)"),

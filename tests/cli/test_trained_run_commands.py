@@ -15,9 +15,9 @@ import ddn_lightning
 from ddn_lightning.cli import main
 from ddn_lightning.cli.predict_command import as_csv
 from ddn_lightning.cli.run_figures import RunFigures
+from ddn_lightning.deploy import export as model_file
 from ddn_lightning.deploy.export import onnx_session
 from ddn_lightning.deploy.predict import Predictions
-from ddn_lightning.deploy import export as model_file
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 OPTIONS = """--model.backbone SmallNet --model.backbone.in_channels 3 --model.backbone.width 4 --model.buffer_size 8
@@ -45,7 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_images(folder / "images/test", seed=1)
     files = ["-c", str(CONFIGS / "base.yaml"), "-c", str(CONFIGS / "data/image_folder.yaml")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFigures, "_draw", lambda self: [])
+        patch.setattr(RunFigures, "_draw", lambda self, run: [])
         places = ["--data.root", str(folder / "images"), "--runs", str(folder / "runs")]
         assert main(["fit", *files, *OPTIONS, *places]) == 0
     return folder

@@ -171,7 +171,7 @@ def test_another_lightning_module_can_learn_the_sequence_too(make_trainer: Calla
             return torch.optim.SGD(self.parameters(), 0.1)
 
     module = Plain()
-    make_trainer().fit(module, TinySequence(batch_size=12))
+    make_trainer().fit(module, TinySequence(batch_size=12, as_tuples=False))
     assert module.labels == set(range(6))
 
 

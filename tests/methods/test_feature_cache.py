@@ -174,10 +174,41 @@ def test_the_command_caches_features_by_yaml(capsys: pytest.CaptureFixture[str])
     Path("own.yaml").write_text(yaml.safe_dump({"model": {"init_args": {"backbone": overlay}}}))
     options = ["--data.epochs_per_task=1", "--trainer.enable_progress_bar=false", "--name=cached"]
     assert main(["fit", "-c", str(QUICKSTART), "-c", "own.yaml", *options]) == 0
-    assert "note: computing the features of 1,797 images with SmallNet, once" in capsys.readouterr().err
+    notes = capsys.readouterr().err
+    assert all(f"note: computing the features of {n} images with SmallNet, once" in notes for n in ("1,437", "360"))
     assert ddn_lightning.load("runs/cached").predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).labels.shape == (1,)
     augmented = ["--model.transform=ImageTransform", "--model.transform.mean=[0.5]", "--model.transform.std=[0.3]"]
     augmented += ["--model.transform.flip=true", "--name=refused"]
     assert main(["fit", "-c", str(QUICKSTART), "-c", "own.yaml", *options, *augmented]) == 2
     assert "FrozenFeatures needs data without augmentation" in capsys.readouterr().err
     assert not Path("runs/refused").exists()
+
+
+def test_kept_features_serve_later_runs_on_the_same_images_and_network(fit: Fit, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Counting(BatchNormNet):
+        def forward(self, images: Tensor) -> Tensor:
+            seen.append(len(images))
+            return super().forward(images)
+
+    def trained(backbone: Backbone, **arguments: Any) -> ReplayMethod:
+        seen.clear()
+        cached = FrozenFeatures(backbone, cache_dir=str(tmp_path))
+        return fit(lambda: build(ER, backbone=cached), PlainSequence(batch_size=6, **arguments))
+
+    backbone = Counting()
+    first, again = trained(backbone), trained(backbone)
+    assert sum(seen) == 1  # the trial of the shape
+    assert torch.equal(first.head.weight, again.head.weight)
+    assert len(list(tmp_path.iterdir())) == 2
+    trained(backbone, stream=[RotatedImages()])
+    assert sum(seen) == 1 + 3 * (72 + 72)
+    with torch.no_grad():
+        backbone.layers[0].weight += 1
+    trained(backbone)
+    assert sum(seen) == 1 + 72 + 72
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(ConfigurationError, match="cannot be read: .*delete it"):
+        trained(backbone)
