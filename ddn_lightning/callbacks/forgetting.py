@@ -164,7 +164,10 @@ class Forgetting(TaskCallback):
             self._run_missed_evaluation(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
-        """After the last task, open the test images, before its checkpoint is saved."""
+        """After the last task, run its evaluation if none was due, and open the test images: before it is saved."""
+        clock = pl_module.sequence.clock
+        if clock.is_last_batch and clock.is_over(clock.num_tasks):
+            self._run_missed_evaluation(trainer, pl_module)
         self._open_test(trainer, pl_module)
 
     def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
@@ -216,8 +219,7 @@ class Forgetting(TaskCallback):
 
     def _run_missed_evaluation(self, trainer: Trainer, method: Learner) -> None:
         """Run the evaluation that Lightning skips when it resumes from a checkpoint of an epoch's last batch."""
-        every = method.sequence.evaluate_every_n_epochs
-        epochs = method.sequence.clock.epochs_done // every * every
+        epochs = method.sequence.epochs_to_evaluate(method.sequence.clock.epochs_done)
         if trainer.limit_val_batches == 0 or epochs <= method.epochs_evaluated:
             return
         loader = method.sequence.evaluation_loader(method.tasks_seen)

@@ -1,5 +1,6 @@
 """Writes a run's configuration and results to its folder, and prints the accuracy matrix."""
 
+import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -152,7 +153,7 @@ class RunRecord(TaskCallback):
         console = Console()
         self._output = [*accuracy_tables(method.accuracy_matrix, forgetting.summary, title, console.width)]
         if found := forgetting.summary(method.calibrated_accuracy_matrix):
-            acc, fm = (float(found[key]) for key in ("average_accuracy", "forgetting"))
+            acc, fm = (float(found.get(key, math.nan)) for key in ("average_accuracy", "forgetting"))
             self._output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
         if test := method.test_accuracy:
             self._output.append(_test_line({kind: _mean(values) for kind, values in test.items()}))
@@ -205,6 +206,7 @@ def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
         "statistics": forgetting.statistics_of(method),
         **_calibrated(method, forgetting),
         **_measured_on(method),
+        **method.sequence.evaluation_record(),
         "tasks_finished": method.tasks_finished,
         "seed": method.streams.seed,
         "method": type(method).__name__,
