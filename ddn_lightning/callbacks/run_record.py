@@ -164,7 +164,8 @@ class RunRecord(TaskCallback):
         ]
         if results.calibrated_average_accuracy is not None:
             acc, fm = results.calibrated_average_accuracy, results.calibrated_forgetting
-            output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
+            shown = "" if fm is None else f", FM {fm:.2f}"  # unknown where no task was measured before the last
+            output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}{shown}")
         if results.test is not None:
             output.append(_test_line(results))
         if results.anytime:
@@ -237,6 +238,8 @@ def results_of(method: Watched, forgetting: Forgetting, status: str) -> Results:
         class_names=_names(method),
         data=sequence.data_record().as_plain(),
         versions={package: version(package) for package in PACKAGES},
+        evaluate_every_n_tasks=sequence.evaluate_every_n_tasks,
+        images_per_task=sequence.images_per_task,
     )
 
 

@@ -60,6 +60,8 @@ class Results:
         data: The record of the data.
         versions: Versions of the packages.
         anytime: Measures and cost of a continual evaluation.
+        evaluate_every_n_tasks: Tasks between two evaluations, if more than one.
+        images_per_task: Images of each task that were measured, if not all.
     """
 
     status: str
@@ -93,6 +95,8 @@ class Results:
     data: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     anytime: Mapping[str, Any] = field(default_factory=dict)
+    evaluate_every_n_tasks: int | None = None
+    images_per_task: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix"):
