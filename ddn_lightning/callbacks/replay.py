@@ -20,7 +20,7 @@ from ddn_lightning.data.module_batches import as_tuple, inputs_of
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import local_share
-from ddn_lightning.errors import check_positive
+from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.lightning_internals import batches_fetched, restore_position
 from ddn_lightning.memory.memory import MADE, Memory, check_made
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
@@ -44,7 +44,7 @@ class Replay(Callback):
 
     Args:
         buffer_size: Number of samples in the memory.
-        replay_batch_size: Samples drawn from memory per batch, over all devices.
+        replay_batch_size: Samples drawn from memory per batch, over all devices; 0 measures the module without replay.
         memory: Which samples to keep, as for :class:`ReplayMethod`; its own size, if given, overrides ``buffer_size``.
         transform: Augmentation and normalisation; or your augmentation alone, from raw images to images, as
             ``augment`` of :class:`ImageTransform`; by default the data's.
@@ -76,7 +76,8 @@ class Replay(Callback):
         batch: Callable[[Samples], Any] = as_tuple,
         scores: ScoresOf = call_module,
     ) -> None:
-        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size)
+        check_positive(buffer_size=buffer_size)
+        check_not_negative(replay_batch_size=replay_batch_size)
         self.memory = ReservoirBuffer() if memory is None else memory
         self.buffer_size = self.memory.buffer_size or buffer_size
         self.replay_batch_size = replay_batch_size

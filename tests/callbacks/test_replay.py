@@ -359,6 +359,14 @@ def test_what_cannot_work_is_refused_before_training(options: dict[str, Any], re
         trained(**options)
 
 
+def test_without_draws_it_only_measures() -> None:
+    seen = Seen()
+    _, replay = trained(replay=Replay(10, replay_batch_size=0), callbacks=(seen,), data={"epochs_per_task": 6})
+    assert {len(labels) for _, labels in seen.batches} == {12}
+    assert (replay.accuracy_matrix[2, :2] == 0).all()  # forgotten: the newest classes are predicted
+    assert replay.accuracy_matrix[2, 2] > 0
+
+
 def test_data_and_module_must_fit_each_other() -> None:
     with pytest.raises(ConfigurationError, match="as_tuples must be left out for ER"):
         quiet_trainer().fit(ER(small_net(), 6), TinySequence(batch_size=12, as_tuples=True))
