@@ -1,6 +1,5 @@
 """Saves ``last.ckpt`` regularly, and when the run is asked to stop."""
 
-import io
 import itertools
 import signal
 import time
@@ -12,11 +11,12 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import distributed
 
 from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
+from ddn_lightning.checkpoint.checkpoint_io import write_checkpoint
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
-from ddn_lightning.notes import note, note_once
+from ddn_lightning.notes import note
 from ddn_lightning.runs.files import atomic_write
 from ddn_lightning.runs.run_folder import LAST
 
@@ -137,13 +137,11 @@ class LastCheckpoint(Checkpoint):
         checkpoint = dump_checkpoint(trainer)  # on all ranks: parts of it are gathered
         failure = ""
         if trainer.is_global_zero:
-            content = io.BytesIO()  # torch's error does not say why it cannot write a file
-            torch.save(checkpoint, content)
             try:
                 if self._is_new_run and self.path.exists():
                     self._keep_aside()
                 with atomic_write(self.path) as partial:
-                    partial.write_bytes(content.getbuffer())
+                    write_checkpoint(checkpoint, partial)
             except OSError as error:
                 has_one = not self._is_new_run and self.path.exists()
                 before = "the previous one is intact" if has_one else "there is none yet"
@@ -160,14 +158,6 @@ class LastCheckpoint(Checkpoint):
         kept = next(name for name in names if not name.exists())
         self.path.rename(kept)
         note(f"this run started anew; the last one's checkpoint is {kept}: go on from it with ckpt_path={str(kept)!r}")
-
-
-class SaveProgress(LastCheckpoint):
-    """The name of :class:`LastCheckpoint` in version 0.1."""
-
-    def __init__(self, folder: str | Path = "checkpoints", every_n_minutes: float = 10.0) -> None:
-        note_once("SaveProgress is called LastCheckpoint now; the old name will go with version 0.3")
-        super().__init__(folder, every_n_minutes)
 
 
 def _done(method: Learner) -> tuple[int, int, bool]:

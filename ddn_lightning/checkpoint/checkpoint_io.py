@@ -1,9 +1,10 @@
-"""Lets a Trainer read checkpoints as the rest of the package does."""
+"""Writes checkpoints as a stream, and lets a Trainer read them as the rest of the package does."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Trainer
 
@@ -31,3 +32,14 @@ def read_safely(trainer: Trainer) -> None:
     """Let a Trainer read checkpoints by :class:`CheckpointReader`, unless the user has given another plug-in."""
     if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
         trainer.strategy.checkpoint_io = CheckpointReader()
+
+
+def write_checkpoint(checkpoint: dict[str, Any], path: Path) -> None:
+    """Write a checkpoint to a file, tensor by tensor: the whole of it is in memory only once."""
+    try:
+        with path.open("wb") as file:
+            torch.save(checkpoint, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):  # torch's error does not say why it cannot write
+            raise error.__context__ from None
+        raise

@@ -36,7 +36,6 @@ def main(args: list[str] | None = None) -> int:
     0: success. 1: a file could not be written, or a run of ``ddn reproduce`` failed. 2: a user error. 3: training
     diverged; its results so far and its last good checkpoint are kept. 128 plus the number of a signal: stopped by it.
     """
-    _silence_expected_messages()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # print "?" for characters that the locale cannot encode
     arguments = sys.argv[1:] if args is None else args
@@ -69,9 +68,12 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
         check_values(arguments)
         with _imports_of(arguments) as arguments:
             if arguments[0] in COMMANDS:
-                return command(arguments[0])(arguments[1:])
+                run = command(arguments[0])
+                _silence_expected_messages()  # here: Lightning has set its level of messages
+                return run(arguments[1:])
             from ddn_lightning.cli.trainer_command import train_or_evaluate  # here: it imports torch and Lightning
 
+            _silence_expected_messages()
             return train_or_evaluate(arguments, args)
     finally:
         if sys.stdout is not None:

@@ -121,8 +121,11 @@ class SlotBuffer(Memory):
                 self._fields[name] = field.to(device)
 
     def state_dict(self) -> dict[str, Any]:
-        """The full state for an exact resume; loads with ``weights_only=True``."""
-        contents = {name: field[moved(self.slots, field.device)].cpu() for name, field in self._fields.items()}
+        """The full state for an exact resume; loads with ``weights_only=True``.
+
+        As in ``torch``, its tensors may be those of the memory: save or copy them before more samples are added.
+        """
+        contents = {name: self._content_of(field) for name, field in self._fields.items()}
         return {
             "buffer_size": self.buffer_size,
             "seen": self.seen,
@@ -165,6 +168,15 @@ class SlotBuffer(Memory):
             return state
         lowest = logits.min(dim=1, keepdim=True).values.repeat(1, num_classes)
         return {**state, "contents": {**contents, "logits": overlaid(logits, lowest)}}
+
+    def _content_of(self, field: Tensor) -> Tensor:
+        """The samples of a field on the host: the field's own memory where the first slots are filled."""
+        number = len(self.slots)
+        if field.device.type != "cpu" or number == 0 or self.slots[-1] != number - 1:
+            return field[moved(self.slots, field.device)].cpu()
+        content = field[:number]
+        storage = field.untyped_storage()[: content.numel() * field.element_size()]  # a file holds whole storages
+        return torch.empty(0, dtype=field.dtype).set_(storage, 0, content.shape, content.stride())
 
     def _checked_slots(self, slots: object, number: int) -> Tensor:
         """What :meth:`choose` returned, if it is a slot, or -1, for each sample."""

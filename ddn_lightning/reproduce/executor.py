@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from ddn_lightning.errors import check_positive
 from ddn_lightning.reproduce.plan import Run
+from ddn_lightning.reproduce.prepared_program import CAN_FORK, PreparedProcess, PreparedProgram
 from ddn_lightning.runs.files import is_locked, lock_open
 from ddn_lightning.runs.results import read_divergence, read_result, read_stop
 
@@ -55,7 +56,7 @@ class Executor(Protocol):
 @dataclass(frozen=True)
 class _Job:
     run: Run
-    process: subprocess.Popen[bytes]
+    process: "subprocess.Popen[bytes] | PreparedProcess"
     started: float
 
 
@@ -69,14 +70,17 @@ class ProcessExecutor:
     Args:
         jobs: Number of parallel runs.
         devices: GPUs for the jobs, as in ``CUDA_VISIBLE_DEVICES``, assigned in turn; empty for the CPU.
-        program: Program to call with the arguments of ``ddn``.
+        program: Program to call with the arguments of ``ddn``; ``None`` starts all runs from a
+            :class:`PreparedProgram`, where the system can.
     """
 
-    def __init__(self, jobs: int = 1, devices: Sequence[str] = (), program: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, jobs: int = 1, devices: Sequence[str] = (), program: Sequence[str] | None = None) -> None:
         check_positive(jobs=jobs)
         self.jobs = jobs
         self.devices = tuple(devices)
-        self.program = tuple(program)
+        self.program = PROGRAM if program is None else tuple(program)
+        self.is_prepared = program is None and CAN_FORK
+        self._prepared: PreparedProgram | None = None
 
     def execute(self, runs: Sequence[Run], is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Execute all runs and yield their events.
@@ -100,6 +104,9 @@ class ProcessExecutor:
                 yield Event(job.run, "stopping")
         finally:
             _stop([job.process for job in active.values()])
+            if self._prepared is not None:
+                self._prepared.close()
+                self._prepared = None
 
     def _fill(self, slot: int, waiting: deque[Run], active: dict[int, _Job]) -> Iterator[Event]:
         """Start the first run that is neither finished nor executed elsewhere."""
@@ -124,12 +131,16 @@ class ProcessExecutor:
         arguments = run.command(can_resume(run.folder))
         log.write(f"{PROMPT}{shlex.join(arguments)}\n".encode())
         log.flush()
+        arguments, environment = [*arguments, *QUIET], self._environment(slot)
+        if self.is_prepared:
+            self._prepared = self._prepared or PreparedProgram(environment)
+            return _Job(run, self._prepared.start(arguments, log.fileno(), environment), time.monotonic())
         process = subprocess.Popen(  # noqa: S603  # our own program
-            [*self.program, *arguments, *QUIET],
+            [*self.program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=self._environment(slot),
+            env=environment,
             start_new_session=True,  # Ctrl-C reaches this process only, which then stops the others
         )
         return _Job(run, process, time.monotonic())
@@ -176,14 +187,14 @@ def _outcome(job: _Job) -> Event:
     log = log_of(job.run).read_text(encoding="utf-8", errors="replace").strip()
     lines = log.rpartition(f"\n{PROMPT}")[2].splitlines()  # of this attempt
     errors = [line for line in lines if line.startswith("error: ")]  # a tip may follow the error
-    code = job.process.returncode
+    code = job.process.wait()
     if not errors and code <= 0:
         reason = f"it was killed by signal {-code}" if code else "it ended before its last task"
         return Event(job.run, "failed", seconds, reason)
     return Event(job.run, "failed", seconds, (errors or lines)[-1])
 
 
-def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+def _stop(processes: Sequence["subprocess.Popen[bytes] | PreparedProcess"]) -> None:
     """Ask processes to exit, and kill those that do not in time; at once on a second interrupt."""
     for process in processes:
         _end(process)
@@ -197,7 +208,7 @@ def _stop(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
             process.wait()
 
 
-def _end(process: "subprocess.Popen[bytes]", at_once: bool = False) -> None:
+def _end(process: "subprocess.Popen[bytes] | PreparedProcess", at_once: bool = False) -> None:
     """Signal all processes of a run; on Windows, which has no groups of processes, the first."""
     if process.poll() is not None:
         return

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.reproduce.executor import GRACE_SECONDS, POLL_SECONDS, Event, ProcessExecutor, ended_before
+from ddn_lightning.reproduce.executor import GRACE_SECONDS, POLL_SECONDS, PROGRAM, Event, ProcessExecutor, ended_before
 from ddn_lightning.reproduce.plan import Run
 
 LOST_MACHINES = 3  # that a run survives: Ray starts it on another one, where it goes on from its last checkpoint
@@ -89,7 +89,7 @@ class RayExecutor:
 def _execute(run: Run, working_folder: Path) -> Event:
     """Execute one run, on a worker."""
     os.chdir(working_folder)
-    *_, last = ProcessExecutor().execute([run])
+    *_, last = ProcessExecutor(program=PROGRAM).execute([run])  # a single run needs no preparation
     return last
 
 
