@@ -19,6 +19,7 @@ from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.stop_at_task import StopAtTask
+from ddn_lightning.callbacks.stored_bytes import stored_bytes
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -218,6 +219,7 @@ def results_of(method: Watched, forgetting: Forgetting, status: str) -> Results:
         plugin=None if method.distiller is None else type(method.distiller).__name__,
         dataset=dataset_title(sequence),
         buffer_size=0 if method.stored_samples is None else method.stored_samples.buffer_size,
+        stored_bytes=stored_bytes(method),
         seed=method.streams.seed,
         tasks_finished=method.tasks_finished,
         accuracy_matrix=_plain(method.accuracy_matrix),
