@@ -3,7 +3,6 @@
 A callback by design, as are reservoir sampling and forgetting.
 """
 
-
 from lightning.pytorch import Trainer
 
 from ddn_lightning.callbacks.task_callback import TaskCallback

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 
@@ -11,7 +11,7 @@ RECORDS = (*MATRICES, "is_seen_class")
 RANDOM_STATE = "generator"  # of a memory, 5 kB for each
 
 
-def stored_bytes(method: Learner) -> dict[str, int]:
+def stored_bytes(method: Watched) -> dict[str, int]:
     """Bytes of the samples, and of everything else besides the network that predicts.
 
     ``samples`` has images or features, labels, tasks and outputs, or the factors that images are made of, as far as the
