@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ddn_lightning.batch_statistics import frozen_layers, measure
 from ddn_lightning.distill.data_distill_net import DataDistillNet, multilayer_perceptron
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead, LossOfParameters, Parameters
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.learner import Learner
+from ddn_lightning.networks.batch_statistics import frozen_layers, measure
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 

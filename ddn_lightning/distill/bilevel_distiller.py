@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot, soft_cross_entropy
+from ddn_lightning.distill.precision import check_precision
 from ddn_lightning.distributed import sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import is_logged, syncs_batch_norm
 from ddn_lightning.notes import note_once
 from ddn_lightning.optimization import descend
-from ddn_lightning.precision import check_precision
 from ddn_lightning.samples import Samples, cross_entropy
 
 
