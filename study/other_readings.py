@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ddn_lightning.batch_statistics import frozen_layers, measure
 from ddn_lightning.distill.data_distill_net import DataDistillNet, multilayer_perceptron
 from ddn_lightning.distill.hypergradient import (
     ForwardPass,
@@ -24,6 +23,7 @@ from ddn_lightning.distill.hypergradient import (
 )
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.learner import Learner
+from ddn_lightning.networks.batch_statistics import frozen_layers, measure
 from ddn_lightning.optimization import ObservedTerm, evaluating
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy

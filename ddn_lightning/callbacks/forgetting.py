@@ -8,7 +8,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
-from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.progress import TEST_ACCURACIES
@@ -20,6 +19,7 @@ from ddn_lightning.lightning_internals import batches_logged
 from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.metrics.prediction_table import PredictionTable
+from ddn_lightning.networks.batch_statistics import Buffers
 from ddn_lightning.notes import note, note_once
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.samples import Samples

@@ -15,8 +15,8 @@ from ddn_lightning.callbacks.replay_checks import check_fit, check_module
 from ddn_lightning.callbacks.replay_record import ReplayRecord
 from ddn_lightning.callbacks.task_accuracies import ScoresOf, averaged_weights, call_module, task_accuracies
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.construction import construction_of, plain
 from ddn_lightning.checkpoint.loops import begin_next_epoch, settle
-from ddn_lightning.construction import construction_of, plain
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.module_batches import as_tuple, inputs_of
 from ddn_lightning.data.task_loader import TaskLoader

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.construction import plain
+from ddn_lightning.checkpoint.construction import plain
 
 CONFIGURED = "configured_optimizer"  # its entry in a checkpoint
 DERIVED = ("base_lrs", "last_epoch")  # of a scheduler's state: not what a user gives

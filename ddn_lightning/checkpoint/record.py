@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.construction import CLASS_PATH, INIT_ARGS
 from ddn_lightning.checkpoint.loops import FORMAT
-from ddn_lightning.construction import CLASS_PATH, INIT_ARGS
 from ddn_lightning.errors import ConfigurationError
 
 CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the record, and entries of it

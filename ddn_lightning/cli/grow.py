@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, path_of
+from ddn_lightning.checkpoint.construction import CLASS_PATH, INIT_ARGS, path_of
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.deploy.load import find_checkpoint
 from ddn_lightning.errors import ConfigurationError

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from ddn_lightning.construction import CLASS_PATH, find_imported
+from ddn_lightning.checkpoint.construction import CLASS_PATH, find_imported
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.runs.config import load_yaml, read_settings
 from ddn_lightning.runs.recorded_run import CONFIG_FILE

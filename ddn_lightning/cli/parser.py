@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from jsonargparse import ActionConfigFile, ArgumentParser  # type: ignore[attr-defined]  # the first is not in its __all__
 
-from ddn_lightning.construction import full_signature
+from ddn_lightning.checkpoint.construction import full_signature
 from ddn_lightning.errors import ConfigurationError, did_you_mean
 from ddn_lightning.shipped_configs import find_config, shipped_names
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from ddn_lightning.batch_statistics import (
+from ddn_lightning.networks.batch_statistics import (
     Buffers,
     frozen_layers,
     frozen_statistics,

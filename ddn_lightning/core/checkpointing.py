@@ -6,12 +6,12 @@ from typing import Any
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.forgetting import Forgetting, calibration_of
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.configured import CONFIGURED
+from ddn_lightning.checkpoint.construction import changed_arguments, construction_of, plain
 from ddn_lightning.checkpoint.loops import BATCHES, FORMAT, is_within_step, settle
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, load_parts, save_parts
 from ddn_lightning.checkpoint.record import (
@@ -29,11 +29,11 @@ from ddn_lightning.checkpoint.record import (
     table_of_contents,
 )
 from ddn_lightning.checkpoint.weights import check_buffers, check_weights
-from ddn_lightning.construction import changed_arguments, construction_of, plain
 from ddn_lightning.core.growth import grow_checkpoint
 from ddn_lightning.core.trainer_checks import check_resumable
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.lightning_internals import batches_fetched, has_trainer
+from ddn_lightning.networks.batch_statistics import Buffers
 from ddn_lightning.notes import note
 
 NEEDED_CALLBACKS = (Forgetting, RandomState)  # whose state a resume needs

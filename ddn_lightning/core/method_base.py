@@ -15,13 +15,12 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ddn_lightning.batch_statistics import Buffers, stratified_batches
 from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
 from ddn_lightning.checkpoint.checks import check_samples
+from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, Part
 from ddn_lightning.checkpoint.record import BATCH_NORM, PROGRESS
-from ddn_lightning.construction import Constructed
 from ddn_lightning.core.batch_norm import BatchNormStatistics, hold_frozen, obstacle_to_calibration
 from ddn_lightning.core.checkpointing import Restored
 from ddn_lightning.core.growth import grow_head
@@ -44,6 +43,7 @@ from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.stored_memory import StoredMemory
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.batch_statistics import Buffers, stratified_batches
 from ddn_lightning.networks.classifier import Classifier, widened
 from ddn_lightning.networks.compiled import compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features, stored_form

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint.checks import described
-from ddn_lightning.construction import Constructed
+from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError

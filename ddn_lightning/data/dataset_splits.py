@@ -11,7 +11,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.construction import Constructed
+from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
 from ddn_lightning.data.loaded import check_one_size, check_tasks, checked, checked_domains
 from ddn_lightning.data.plan import Plan, PlannedSamples

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ddn_lightning.construction import plain
+from ddn_lightning.checkpoint.construction import plain
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.streams.grown_streams import GrownStreams

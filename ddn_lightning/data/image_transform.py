@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.construction import Constructed
+from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.distributed import local_share, moved, rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, check_positive
 

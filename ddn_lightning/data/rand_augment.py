@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, grid_sample
 from torchvision.transforms.v2 import functional
 
-from ddn_lightning.construction import Constructed
+from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.distributed import local_share, moved
 from ddn_lightning.errors import ConfigurationError, check_positive
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddn_lightning.construction import Constructed, named
+from ddn_lightning.checkpoint.construction import Constructed, named
 from ddn_lightning.data.balanced_subset import images_of_each_task
 from ddn_lightning.data.class_order import NamedOrder, class_matrix, ordered_classes
 from ddn_lightning.data.configure_trainer import configure_trainer

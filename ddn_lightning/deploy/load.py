@@ -13,9 +13,7 @@ import torch
 from lightning.pytorch import LightningModule
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.reading import read_checkpoint
-from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, TRANSFORM, model_of
-from ddn_lightning.construction import (
+from ddn_lightning.checkpoint.construction import (
     CLASS_PATH,
     INIT_ARGS,
     NOT_KEPT,
@@ -24,6 +22,8 @@ from ddn_lightning.construction import (
     kind_of_argument,
     make,
 )
+from ddn_lightning.checkpoint.reading import read_checkpoint
+from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, TRANSFORM, model_of
 from ddn_lightning.errors import ConfigurationError
 
 MEMORY = "memory"

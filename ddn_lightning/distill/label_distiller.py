@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.checkpoint.growth import resized
-from ddn_lightning.construction import Constructed
 from ddn_lightning.distill.term import Term
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts, Learner

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.construction import PLAIN
 from ddn_lightning.checkpoint.growth import overlaid
-from ddn_lightning.construction import PLAIN
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.memory import OF_ANY_MEMORY, Memory, MemoryOwner, field_lengths

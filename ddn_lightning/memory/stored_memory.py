@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ddn_lightning.construction import construction_of
+from ddn_lightning.checkpoint.construction import construction_of
 from ddn_lightning.memory.memory import MADE, Memory, check_made
 from ddn_lightning.samples import Samples
 

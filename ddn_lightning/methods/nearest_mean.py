@@ -8,9 +8,9 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.nn import functional
 
-from ddn_lightning.batch_statistics import Buffers, swapped_buffers
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.networks.batch_statistics import Buffers, swapped_buffers
 from ddn_lightning.samples import Samples
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from ddn_lightning.construction import Constructed
+from ddn_lightning.checkpoint.construction import Constructed
 
 
 class Backbone(Constructed, nn.Module):

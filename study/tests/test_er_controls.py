@@ -8,7 +8,7 @@ from tiny import BatchNormNet, Fit, TinySequence
 from torch.nn import functional
 
 from ddn_lightning import ER, Forgetting, ReplayMethod
-from ddn_lightning.batch_statistics import measure
+from ddn_lightning.networks.batch_statistics import measure
 from study.er_controls import MemoryStep, MixedDraw, NewestStatistics, StatisticsDraw
 
 MEAN = "backbone.layers.1.running_mean"

@@ -143,7 +143,7 @@ def test_a_signal_during_the_work_at_a_tasks_end_waits_for_it(fit: Callable[...,
         trained(fit, method=Signalled, every_n_minutes=1000)
     state = torch.load(LAST, weights_only=True)["state_dict"]
     assert state["endings"][:3].tolist() == [1, 1, 0]
-    assert state["accuracy_matrix"][1, :2].isfinite().all()
+    assert state["_extra_state"]["progress"]["accuracy_matrix"][1, :2].isfinite().all()
 
 
 def test_a_second_ctrl_c_stops_at_once(fit: Callable[..., ReplayMethod]) -> None:

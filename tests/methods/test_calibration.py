@@ -28,7 +28,7 @@ def trained(method: ReplayMethod) -> dict[str, Any]:
     with method.uncalibrated():
         found = copy.deepcopy(outcome(method))
     for name in ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix"):
-        found["weights"].pop(name)
+        found["weights"]["_extra_state"]["progress"].pop(name)
     return found
 
 

@@ -12,7 +12,7 @@ from tiny import Fit, TinySequence, small_net
 
 import ddn_lightning
 from ddn_lightning import ER, Backbone, ConfigurationError, SmallNet, TimmBackbone, TorchvisionBackbone
-from ddn_lightning.construction import construction_of, make
+from ddn_lightning.checkpoint.construction import construction_of, make
 
 MEGABYTE = 2**20
 LOADED = """

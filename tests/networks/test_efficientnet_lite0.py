@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import ddn_lightning.networks.efficientnet_lite0 as lite0
 from ddn_lightning import ER, ConfigurationError
-from ddn_lightning.construction import construction_of, make
+from ddn_lightning.checkpoint.construction import construction_of, make
 from ddn_lightning.networks import Backbone, EfficientNetLite0, TimmBackbone
 from ddn_lightning.networks.efficientnet_lite0 import load_in_order, weights_file
 

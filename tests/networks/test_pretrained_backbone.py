@@ -13,7 +13,7 @@ from torch import nn
 
 import ddn_lightning
 from ddn_lightning import ER, Backbone, ConfigurationError, Forgetting, TimmBackbone, TorchvisionBackbone
-from ddn_lightning.construction import construction_of, make
+from ddn_lightning.checkpoint.construction import construction_of, make
 
 BOTH = [(TimmBackbone, "test_resnet"), (TorchvisionBackbone, "shufflenet_v2_x0_5")]
 of_both = pytest.mark.parametrize(("kind", "name"), BOTH)

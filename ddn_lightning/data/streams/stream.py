@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ddn_lightning.construction import Constructed, construction_of, full_signature
+from ddn_lightning.checkpoint.construction import Constructed, construction_of, full_signature
 from ddn_lightning.data.plan import Plan
 
 

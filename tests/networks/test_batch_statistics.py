@@ -8,7 +8,7 @@ from tiny import DropoutNet
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from ddn_lightning.batch_statistics import (
+from ddn_lightning.networks.batch_statistics import (
     frozen_layers,
     frozen_statistics,
     measure,
