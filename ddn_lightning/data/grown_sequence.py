@@ -15,7 +15,10 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.samples import LazySamples, Samples
 
-OF_THE_RUN = ("epochs_per_task", "batch_size", "drop_last", "evaluate_every_n_epochs", "validation", "closed_test")
+OF_THE_RUN = (
+    *("epochs_per_task", "batch_size", "drop_last", "evaluate_every_n_epochs", "images_per_task"),
+    *("validation", "closed_test"),
+)
 OF_THE_TRANSFORM = ("mean", "std", "padding", "flip", "transform")
 
 
@@ -65,7 +68,9 @@ class GrownSequence(TaskSequence):
             batch_size=first.batch_size,
             eval_batch_size=first.eval_batch_size,
             drop_last=first.drop_last,
-            evaluate_every_n_epochs=first.evaluate_every_n_epochs,
+            evaluate_every_n_epochs=first.evaluate_every_n_epochs if first.evaluate_every_n_tasks is None else None,
+            evaluate_every_n_tasks=first.evaluate_every_n_tasks,
+            images_per_task=first.images_per_task,
         )
         self.validation, self.closed_test = first.validation, first.closed_test
         self.num_tasks = first.num_tasks + more.num_tasks

@@ -147,7 +147,7 @@ def test_the_collection_is_measured_by_both_statistics(parsed: Parsed) -> None:
     settings = parsed(command)
     assert settings["model"]["init_args"]["backbone"]["class_path"] == "ddn_lightning.ResNet18"
     assert settings["forgetting"]["statistics"] == "both"
-    assert settings["model"]["init_args"]["distiller"]["init_args"]["lookahead"] == "step"
+    assert settings["model"]["init_args"]["distiller"]["init_args"]["lookahead"] == "exact"
 
 
 def test_by_default_settings_a_run_has_no_option_of_its_method() -> None:
