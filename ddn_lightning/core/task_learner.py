@@ -40,7 +40,7 @@ from ddn_lightning.lightning_internals import (
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.classifier import widened
-from ddn_lightning.networks.compiled import compiled_in_place
+from ddn_lightning.networks.compiled import CompileMode, compiled_in_place
 from ddn_lightning.notes import note
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples
@@ -58,14 +58,20 @@ class TaskLearner(GrowingLearner):
             takes it from the data.
         mask_unseen: Whether to predict only classes seen so far.
         transform: Augmentation and normalisation; by default the data module's.
+        compile: Whether to compile the backbone, or the mode of ``torch.compile``.
     """
 
     def __init__(
-        self, backbone: Backbone, num_classes: int, mask_unseen: bool = False, transform: ImageTransform | None = None
+        self,
+        backbone: Backbone,
+        num_classes: int,
+        mask_unseen: bool = False,
+        transform: ImageTransform | None = None,
+        compile: bool | CompileMode = False,  # noqa: A002  # torch's name
     ) -> None:
         super().__init__()
         check_positive(num_classes=num_classes)
-        backbone = self.constructor_arguments["backbone"] = compiled_in_place(backbone)
+        backbone = self.constructor_arguments["backbone"] = compiled_in_place(backbone, compile)
         feature_dim = getattr(backbone, "feature_dim", None)
         if not isinstance(feature_dim, int):
             raise ConfigurationError(
