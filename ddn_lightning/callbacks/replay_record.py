@@ -13,7 +13,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.run_record import PACKAGES, dataset_title
-from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, construction_of, path_of, plain
+from ddn_lightning.checkpoint.construction import CLASS_PATH, INIT_ARGS, construction_of, path_of, plain
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.metrics.accuracy_matrix import summary

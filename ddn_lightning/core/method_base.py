@@ -45,7 +45,7 @@ from ddn_lightning.memory.stored_memory import StoredMemory
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.batch_statistics import Buffers, stratified_batches
 from ddn_lightning.networks.classifier import Classifier, widened
-from ddn_lightning.networks.compiled import compiled_in_place
+from ddn_lightning.networks.compiled import CompileMode, compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features, stored_form
 from ddn_lightning.optimization import evaluating, gradient_of_sum
 from ddn_lightning.random_streams import RandomStreams
@@ -63,6 +63,7 @@ class MethodBase(LightningModule, Constructed, ABC):
         num_classes: Number of outputs.
         mask_unseen: Whether to predict only classes seen so far.
         transform: Augmentation and normalisation; by default the data module's.
+        compile: Whether to compile the backbone, or the mode of ``torch.compile``.
     """
 
     facts: ClassVar[Facts]
@@ -94,11 +95,16 @@ class MethodBase(LightningModule, Constructed, ABC):
     _modes: Mapping[str, bool] = MappingProxyType({})  # whether each module is in training mode in a fit
 
     def __init__(
-        self, backbone: Backbone, num_classes: int, mask_unseen: bool = False, transform: ImageTransform | None = None
+        self,
+        backbone: Backbone,
+        num_classes: int,
+        mask_unseen: bool = False,
+        transform: ImageTransform | None = None,
+        compile: bool | CompileMode = False,  # noqa: A002  # torch's name
     ) -> None:
         super().__init__()
         check_positive(num_classes=num_classes)
-        backbone = self.constructor_arguments["backbone"] = compiled_in_place(backbone)
+        backbone = self.constructor_arguments["backbone"] = compiled_in_place(backbone, compile)
         feature_dim = getattr(backbone, "feature_dim", None)
         if not isinstance(feature_dim, int):
             raise ConfigurationError(

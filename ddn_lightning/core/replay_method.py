@@ -35,6 +35,7 @@ from ddn_lightning.lightning_internals import drop_old_values, is_logged, is_res
 from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.compiled import CompileMode
 from ddn_lightning.networks.frozen_features import check_holds_images
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
@@ -73,6 +74,7 @@ class ReplayMethod(MethodBase, ABC):
             batch, and on a backbone without trained parameters.
         extra_draw_moves_statistics: Whether draws in addition to the method's own, for a distiller or for
             ``old_memory_weight``, update them too.
+        compile: Whether to compile the backbone, or the mode of ``torch.compile``.
         **kwargs: Arguments of :class:`TaskOptimizer`, such as ``lr``.
 
     Example:
@@ -104,9 +106,10 @@ class ReplayMethod(MethodBase, ABC):
         transform: ImageTransform | None = None,
         running_statistics: RunningStatistics = "all",
         extra_draw_moves_statistics: bool = True,
+        compile: bool | CompileMode = False,  # noqa: A002  # torch's name
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone, num_classes, mask_unseen, transform)
+        super().__init__(backbone, num_classes, mask_unseen, transform, compile)
         self.automatic_optimization = False
         self.save_hyperparameters(ignore=NOT_PLAIN)
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
