@@ -179,10 +179,11 @@ def find_class(
     found = {path_of(one): one for one in classes}.get(str(path)) or find_imported(str(path))
     if found is None:
         advice = f"pass {what}=" if advice is None else advice
-        raise ConfigurationError(
+        message = (
             f"{what} was made by {path}, which is not imported: import its module first (--import MODULE on the "
             f"command line), pass classes=[{str(path).rpartition('.')[2]}], or {advice}"
         )
+        raise ConfigurationError(" ".join(message.split()))
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ConfigurationError(f"the checkpoint's {what} must be a {base.__name__}, got {path}")
     return found

@@ -7,7 +7,8 @@ from ddn_lightning.errors import ConfigurationError, did_you_mean
 
 FOLDER = "configs"
 SUFFIX = ".yaml"
-RANGES = "tune/"  # files for ddn tune, not for ddn fit
+RANGES = "tune/"  # files for ddn tune
+PLANS = "plan/"  # files for ddn reproduce
 STANDARD_INPUT = "-"
 FILE_OR_NAME = re.compile(r"[\w./-]+")  # anything else may be YAML itself
 COMMENT = re.compile(r"#\s*(.*\S)")
@@ -21,10 +22,11 @@ def shipped_folder() -> Path:
 
 
 def shipped_names() -> list[str]:
-    """The names of all files: those at the top, then axis by axis."""
+    """The names of all files for ``ddn fit``: those at the top, then axis by axis."""
     folder = shipped_folder()
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob(f"*{SUFFIX}")]
-    return sorted((name for name in names if not name.startswith(RANGES)), key=lambda name: ("/" in name, name))
+    names = [name for name in names if not name.startswith((RANGES, PLANS))]
+    return sorted(names, key=lambda name: ("/" in name, name))
 
 
 def find_config(value: str) -> str:

@@ -81,7 +81,8 @@ class AdaptiveBatchNorm2d(nn.BatchNorm2d):
             return 1 / number
         decay: float = (1 - START) ** self.kappa
         power = torch.pow(decay, number - 1)
-        return 1 / ((1 - power) / (1 - decay) + power / START**self.kappa)
+        momentum: Tensor = 1 / ((1 - power) / (1 - decay) + power / START**self.kappa)
+        return momentum
 
 
 class AdaptiveResNet18(ResNet18):

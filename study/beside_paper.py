@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddn_lightning.names import title_of
-from ddn_lightning.report.paper import Target, paper_table, paper_targets
 from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, estimate, rank_correlation
 from ddn_lightning.report.tables import NOTHING, as_ranges, markdown_table
-from ddn_lightning.reproduce.cell import Cell
 from study.measured import MEASURES, Group, Measure, MeasuredRun, reported
+from study.paper import Cell, Target, paper_table, paper_targets
 
 # Options that leave a group in the paper's cell: the exact gradient of G, or a cheaper one where that was not run.
 WITHIN_A_CELL = ("", "lookahead=step")

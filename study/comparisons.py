@@ -109,9 +109,7 @@ class Row:
     values: tuple[Estimate | None, ...]
 
 
-def rows_of(
-    runs: Runs, pairs: Sequence[tuple[Group, Group]], prefix: str = "", kinds: Sequence[Kinds] = BOTH
-) -> list[Row]:
+def rows_of(runs: Runs, pairs: Sequence[tuple[Group, Group]], prefix: str = "") -> list[Row]:
     """The rows of those pairs that have a common seed.
 
     Args:
@@ -166,12 +164,6 @@ def comparison_table(rows: Sequence[Row]) -> str:
 def calibration_table(runs: Sequence[MeasuredRun]) -> str:
     """What calibrated statistics change for each method alone, and for ER in one forward pass, as Markdown."""
     known = reported([run for run in runs if None not in (run.fm, run.calibrated_acc, run.calibrated_fm)])
-    variants = (
-        "",
-        "concatenated batches, lr=0.06",
-        "calibrated on the newest task",
-        "one forward pass of both batches",
-    )
     rows, names, seeds = [], [], []
     for group in sorted(known, key=lambda g: (_size(g.test_bed), g.method != "er", g.method)):
         if group.plugin != "none" or group.options not in CALIBRATED_TOO or len(known[group]) < 2:

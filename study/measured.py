@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from ddn_lightning.names import title_of
-from ddn_lightning.report.paper import paper_targets
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, estimate, paired_difference
 from ddn_lightning.report.tables import as_ranges
-from ddn_lightning.reproduce.cell import Cell
+from study.paper import Cell, paper_targets
 
 MEASURED = Path(__file__).with_name("measured.csv")
 CHOOSING_SEEDS = range(6)  # readings are chosen by these seeds' test accuracy, so results are never reported on them

@@ -6,12 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from ddn_lightning.names import METHODS, title_of
-from ddn_lightning.report.paper import paper_targets
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table
-from ddn_lightning.reproduce.cell import Cell
 from study.measured import MEASURES, Group, MeasuredRun, measured_runs, reported
+from study.paper import Cell, paper_targets
 
 DATA, SETTING, BUFFER_SIZE, LARGER = "cifar10", "online", 200, 500  # of our runs beside published ones
 NETWORKS = {"ResNet18 width 20": "", "ResNet18 width 20 in bf16-mixed": ", bf16"}  # of which the first that was run

@@ -13,12 +13,11 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ddn_lightning.names import METHODS, method_key
 from ddn_lightning.runs.config import read_settings
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
-from ddn_lightning.runs.results import COMPLETE, RESULTS_FILE
+from ddn_lightning.runs.results import COMPLETE, Results, read_results
 from study.measured import MEASURED
 
 GROUP = ("data", "network", "setting", "buffer_size", "method", "plugin", "options")
@@ -57,24 +56,22 @@ def row_of(folder: Path, job: Job) -> dict[str, str] | None:
     Raises:
         ValueError: If the folder has the run of another job.
     """
-    path = folder / RESULTS_FILE
-    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if results.get("status") != COMPLETE:
+    results = read_results(folder)
+    if results is None or results.status != COMPLETE:
         return None
     _check(folder, job, results)
-    matrix, calibrated = results["accuracy_matrix"], results.get("calibrated_accuracy_matrix")
     measured = {
         "seed": str(job.seed),
-        "acc": _number(results["average_accuracy"]),
-        "fm": _number(results["forgetting"]),
-        "per_task": _numbers(matrix[-1]),
-        "calibrated_acc": _number(results.get("calibrated_average_accuracy")),
-        "calibrated_fm": _number(results.get("calibrated_forgetting")),
-        "cpu_minutes": _number(results["cpu_minutes"]),
+        "acc": _number(results.average_accuracy),
+        "fm": _number(results.forgetting),
+        "per_task": _numbers(results.accuracy_matrix[-1]),
+        "calibrated_acc": _number(results.calibrated_average_accuracy),
+        "calibrated_fm": _number(results.calibrated_forgetting),
+        "cpu_minutes": _number(results.cpu_minutes),
         "command": shlex.join(["ddn", *job.arguments]),
-        "matrix": _matrix(matrix),
-        "calibrated_matrix": _matrix(calibrated or []),
-        "version": results["versions"]["ddn-lightning"],
+        "matrix": _matrix(results.accuracy_matrix),
+        "calibrated_matrix": _matrix(results.calibrated_accuracy_matrix or []),
+        "version": results.versions["ddn-lightning"],
     }
     return {**dict(zip(GROUP, job.group, strict=True)), **measured}
 
@@ -114,15 +111,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join([*added, f"{len(added)} of {len(jobs)} jobs recorded in {given.table}"]))
 
 
-def _check(folder: Path, job: Job, results: dict[str, Any]) -> None:
+def _check(folder: Path, job: Job, results: Results) -> None:
     """Raise if a run's seed, memory, method or network is not that of its job."""
     names = dict(zip(GROUP, job.group, strict=True))
     model = read_settings(folder / CONFIG_FILE)["model"]
     width = model["init_args"]["backbone"].get("init_args", {}).get("width")
     expected: dict[str, object] = {"seed": job.seed, "buffer size": int(names["buffer_size"])}
-    found: dict[str, object] = {"seed": results["seed"], "buffer size": results["buffer_size"]}
-    if results["method"] in METHODS:  # a class of the study goes by the method that it changes
-        expected["method"], found["method"] = names["method"], method_key(results["method"])
+    found: dict[str, object] = {"seed": results.seed, "buffer size": results.buffer_size}
+    if results.method in METHODS:  # a class of the study goes by the method that it changes
+        expected["method"], found["method"] = names["method"], method_key(results.method)
     if " width " in names["network"]:
         expected["width"], found["width"] = names["network"].split()[2], str(width)
     for name, value in expected.items():
@@ -138,11 +135,11 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _numbers(values: Sequence[float]) -> str:
+def _numbers(values: Sequence[float | None]) -> str:
     return " ".join(map(_number, values))
 
 
-def _matrix(rows: Sequence[Sequence[float]]) -> str:
+def _matrix(rows: Sequence[Sequence[float | None]]) -> str:
     """The accuracies after each task, of the tasks seen.
 
     >>> _matrix([[98.6, None], [97.2, 95.8]])

@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 
 from benchmarks.common import as_markdown, read_record
 from ddn_lightning.names import stream_table
-from ddn_lightning.report import collection_table
 from ddn_lightning.report.figures.style import save_as
-from ddn_lightning.reproduce.plan import COLLECTION, table
+from ddn_lightning.reproduce.grid import read_grid
 from study.ablation import TABLE_3, WEIGHTS, ablation_table
 from study.beside_paper import agreement_table, cells_beside_paper, per_task_table
 from study.beside_paper_figure import beside_paper_figure
-from study.collection import results_of
+from study.collection import collection_table
 from study.comparisons import SMALL, TABLES, calibration_table, compared, comparison_table
 from study.forgetting_split import split_table
 from study.gain import gain_arms, gain_table
@@ -27,12 +26,14 @@ from study.headline import headline, levels
 from study.labels import label_table
 from study.measured import measured_runs, measured_table
 from study.method_table import method_table
+from study.paper_figures import weights_figure
 from study.published import memory_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
 FIGURES: Mapping[str, Callable[[], Figure]] = {
     "docs/pictures/beside_paper.svg": lambda: beside_paper_figure(cells_beside_paper(measured_runs())),
+    "docs/pictures/paper_weights.svg": lambda: weights_figure(measured_runs(), SMALL),
     "docs/pictures/gain.svg": lambda: gain_figure(gain_arms(measured_runs(), SMALL)),
 }
 
@@ -84,9 +85,8 @@ def _folded(title: str, *tables: str) -> str:
 
 def _collection() -> str:
     """All methods on the study's images, with their own settings."""
-    cells = [target.cell for target in table(COLLECTION) if target.cell.data == "image_folder"]
-    results = results_of(cells, measured_runs(), *SMALL[:2])
-    return collection_table.as_markdown(collection_table.collect(list(results), results))
+    cells = read_grid("collection_images", ROOT / "configs").cells
+    return collection_table(cells, measured_runs(), *SMALL[:2])
 
 
 def refresh() -> list[Path]:

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +39,16 @@ def _same_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 @pytest.fixture
+def imported() -> Iterator[list[str]]:
+    """The names of the modules that somebody tries to import."""
+    names: list[str] = []
+    probe = SimpleNamespace(find_spec=lambda name, *_: names.append(name))
+    sys.meta_path.insert(0, probe)  # type: ignore[arg-type]  # all that an import asks of it
+    yield names
+    sys.meta_path.remove(probe)  # type: ignore[arg-type]
+
+
+@pytest.fixture
 def drawn() -> None:
     """For a test that wants the figures of the runs it makes."""
 
@@ -45,7 +57,7 @@ def drawn() -> None:
 def _drawn_only_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred tests run the command for its numbers; drawing would take longer than training."""
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(RunFigures, "_draw", lambda self: [])
+        monkeypatch.setattr(RunFigures, "_draw", lambda self, run: [])
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +71,7 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit = ["fit", "-c", str(QUICKSTART), *short, "--runs", str(folder)]
     assert main([*fit, "--name", "ddn", "--model.distiller=DataDistillNet", "--seed_everything=1"]) == 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFigures, "_draw", lambda self: [])
+        patch.setattr(RunFigures, "_draw", lambda self, run: [])
         assert main([*fit, "--name", "er"]) == 0
         assert main([*fit, "--name", "stopped", "--trainer.max_steps=20"]) == 0
     return folder

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from documents import blocks
 from lightning.pytorch import Callback
 from lightning.pytorch import callbacks as given
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
+from replay_trials import REPLAY
 from torch.optim import LBFGS, SGD, AdamW
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from trials import (
@@ -50,15 +52,6 @@ from trials import (
 from ddn_lightning import ER, DataDistillNet
 
 PAGE = Path(__file__).parents[1] / "docs" / "drop_in.md"
-INTRODUCTION = """# What you bring from Lightning
-
-A method is a `LightningModule` and a task sequence a `LightningDataModule`: both go into your own `Trainer` or
-`LightningCLI`. Each row below is tried by `tests/test_drop_in.py`, with ER on three tasks of two epochs, and says what
-the trial gave. What is refused is refused before training, with the message shown. "Same numbers" are weights and
-accuracies that equal, bit for bit, those of the run without it. Loggers are tried where their packages are installed.
-
-Write this page anew with `python tests/test_drop_in.py`.
-"""
 
 
 def trainer(claim: str = "", check: Check | None = None, **options: Any) -> Row:
@@ -258,12 +251,18 @@ LOGGERS = [
     Row("`WandbLogger(offline=True)`", RECORDED, logs(offline_wandb, wandb_config)),
 ]
 
-TABLE = {"Trainer": TRAINER, "Optimizers": OPTIMIZERS, "Callbacks": CALLBACKS, "Loggers": LOGGERS}
+TABLE = {
+    "Your module with Replay": REPLAY,
+    "Trainer": TRAINER,
+    "Optimizers": OPTIMIZERS,
+    "Callbacks": CALLBACKS,
+    "Loggers": LOGGERS,
+}
 NEEDS = {"`TensorBoardLogger`": "tensorboard", "`WandbLogger(offline=True)`": "wandb"}
 ROWS = [
     pytest.param(
-        row, id=row.name, marks=[pytest.mark.slow] if "Wandb" in row.name else []
-    )  # in test_engineers_script too
+        row, id=row.name, marks=[pytest.mark.slow] if "Wandb" in row.name or "compiled" in row.name else []
+    )  # the former is in test_engineers_script too
     for rows in TABLE.values()
     for row in rows
 ]
@@ -281,12 +280,19 @@ def test_the_page_has_these_rows_and_no_others() -> None:
     text = PAGE.read_text()
     shown = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if " | " in line]
     assert shown == [name for heading, rows in TABLE.items() for name in (heading, *(row.name for row in rows))]
-    assert text.startswith(INTRODUCTION)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_module_at_the_top_learns() -> None:
+    (example,) = blocks(PAGE.read_text(), "python")
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(example, PAGE.name, "exec"), names)
+    assert names["replay"].accuracy_matrix[-1].isfinite().all()
 
 
 def page() -> str:
-    """The page, from trying everything."""
-    parts = [INTRODUCTION]
+    """The page, its text as it is and its tables from trying everything."""
+    parts = [PAGE.read_text().partition("\n| ")[0]]
     for heading, rows in TABLE.items():
         lines = [f"| {heading} | | what happens |", "|---|---|---|"]
         for row in rows:

@@ -4,7 +4,7 @@ from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint, SaveProgress
+from ddn_lightning.callbacks.last_checkpoint import LastCheckpoint
 from ddn_lightning.callbacks.logged_curves import LoggedCurves
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.random_state import RandomState
@@ -25,7 +25,6 @@ __all__ = [
     "RandomState",
     "Replay",
     "ReservoirSampling",
-    "SaveProgress",
     "StopAtTask",
     "TaskCallback",
     "TaskProgressBar",

@@ -181,7 +181,7 @@ class Forgetting(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remember the option of the checkpoint, to note a difference."""
-        self._restored_statistics = state_dict.get("statistics", "running")  # version 0.1 had no others
+        self._restored_statistics = checks.mapping("Forgetting", state_dict, ("statistics",))["statistics"]
         if self._restored_statistics not in get_args(Statistics):
             checks.refuse("statistics", f"one of {get_args(Statistics)}", self._restored_statistics)
 

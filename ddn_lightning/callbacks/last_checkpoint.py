@@ -16,7 +16,7 @@ from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
 from ddn_lightning.learner import Learner
 from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
-from ddn_lightning.notes import note, note_once
+from ddn_lightning.notes import note
 from ddn_lightning.runs.files import atomic_write
 from ddn_lightning.runs.run_folder import LAST
 
@@ -158,14 +158,6 @@ class LastCheckpoint(Checkpoint):
         kept = next(name for name in names if not name.exists())
         self.path.rename(kept)
         note(f"this run started anew; the last one's checkpoint is {kept}: go on from it with ckpt_path={str(kept)!r}")
-
-
-class SaveProgress(LastCheckpoint):
-    """The name of :class:`LastCheckpoint` in version 0.1."""
-
-    def __init__(self, folder: str | Path = "checkpoints", every_n_minutes: float = 10.0) -> None:
-        note_once("SaveProgress is called LastCheckpoint now; the old name will go with version 0.3")
-        super().__init__(folder, every_n_minutes)
 
 
 def _done(method: Learner) -> tuple[int, int, bool]:

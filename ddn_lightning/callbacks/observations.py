@@ -90,7 +90,6 @@ class Observations(TaskCallback):
             raise ConfigurationError(f"the checkpoint's Observations are damaged: {error}") from error
         if self.observed is not None:
             _check(found, self.observed.is_class_of_task)
-            found = replace(found, stream=self.observed.stream)  # version 0.1 did not note it
         self.observed = found
 
     def on_load_checkpoint(  # type: ignore[override]  # methods are Learners

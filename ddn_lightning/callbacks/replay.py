@@ -15,6 +15,7 @@ from ddn_lightning.callbacks.task_accuracies import ScoresOf, averaged_weights, 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import begin_next_epoch, settle
 from ddn_lightning.construction import construction_of
+from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.module_batches import as_tuple, inputs_of
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -45,6 +46,8 @@ class Replay(Callback):
         buffer_size: Number of samples in the memory.
         replay_batch_size: Samples drawn from memory per batch, over all devices.
         memory: Which samples to keep, as for :class:`ReplayMethod`; its own size, if given, overrides ``buffer_size``.
+        transform: Augmentation and normalisation; or your augmentation alone, from raw images to images, as
+            ``augment`` of :class:`ImageTransform`; by default the data's.
         batch: The form of a batch, in training and evaluation, from augmented samples: ``(images, labels)`` by default.
         scores: The scores (batch, num_classes) of normalised images; by default ``module(images)``.
 
@@ -69,6 +72,7 @@ class Replay(Callback):
         buffer_size: int = 200,
         replay_batch_size: int = 32,
         memory: Memory | None = None,
+        transform: ImageTransform | Callable[[Tensor], Tensor] | None = None,
         batch: Callable[[Samples], Any] = as_tuple,
         scores: ScoresOf = call_module,
     ) -> None:
@@ -76,6 +80,7 @@ class Replay(Callback):
         self.memory = ReservoirBuffer() if memory is None else memory
         self.buffer_size = self.memory.buffer_size or buffer_size
         self.replay_batch_size = replay_batch_size
+        self.transform = transform
         self.batch = batch
         self.scores = scores
         self.accuracy_matrix = self.task_il_matrix = torch.empty(0, 0)
@@ -97,6 +102,7 @@ class Replay(Callback):
         """Refuse what cannot work; for a fit, clear the memory and the matrices."""
         self._trainer = trainer
         self.sequence = check_fit(trainer, pl_module)
+        self._transform = ImageTransform.of(self.transform, self.sequence.transform)
         if stage != "fit":
             return
         self.streams = RandomStreams(trainer.strategy.broadcast(torch.initial_seed()))
@@ -199,10 +205,10 @@ class Replay(Callback):
         return task_accuracies(module, scores_of, batches, self.sequence.is_class_of_task, task)
 
     def _augmented(self, samples: Samples) -> Samples:
-        return inputs_of(samples, self.sequence.transform, self._trainer, self.streams["augment"])
+        return inputs_of(samples, self._transform, self._trainer, self.streams["augment"])
 
     def _normalised(self, samples: Samples) -> Samples:
-        return inputs_of(samples, self.sequence.transform, self._trainer)
+        return inputs_of(samples, self._transform, self._trainer)
 
 
 class _Owner:

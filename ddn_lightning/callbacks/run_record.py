@@ -1,9 +1,9 @@
 """Writes a run's configuration and results to its folder, and prints the accuracy matrix."""
 
-import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
@@ -33,6 +33,7 @@ from ddn_lightning.runs.results import (
     INCOMPLETE,
     RESULTS_FILE,
     STOPPED,
+    Results,
     read_divergence,
     read_stop,
     write_results,
@@ -55,6 +56,7 @@ class RunRecord(TaskCallback):
     def __init__(self, folder: RunFolder, config: str) -> None:
         self.run_folder = folder
         self.config = config
+        self.results: Results | None = None  # once written
         self.has_begun = False
         self._changes: list[str] = []
         self._seconds_before = 0.0
@@ -132,39 +134,49 @@ class RunRecord(TaskCallback):
             checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
 
     def _write(self, trainer: Trainer, method: Learner, status: str, reason: str | None = None) -> None:
-        forgetting = Forgetting.of(trainer)
-        results = {"status": status, "reason": reason, "steps": trainer.global_step, **results_of(method, forgetting)}
-        processor = self._processor_seconds
-        results["chosen_on_seeds"] = (load_yaml(self.config) or {}).get("chosen_on_seeds") or []
-        results["seconds"] = round(self._seconds, 1)
-        results["cpu_minutes"] = None if processor is None else round(processor / 60, 4)
-        evaluation = ContinualEvaluation.of(trainer)
+        forgetting, evaluation = Forgetting.of(trainer), ContinualEvaluation.of(trainer)
+        processor, anytime = self._processor_seconds, {}
         if evaluation is not None and evaluation.record.evaluations:
-            results["anytime"] = evaluation.results(method)
+            anytime = evaluation.results(method)
             write_anytime(self.folder, evaluation.record)
-        write_results(self.folder, results)
+        self.results = replace(
+            results_of(method, forgetting, status),
+            reason=reason,
+            steps=trainer.global_step,
+            chosen_on_seeds=tuple((load_yaml(self.config) or {}).get("chosen_on_seeds") or ()),
+            seconds=round(self._seconds, 1),
+            cpu_minutes=None if processor is None else round(processor / 60, 4),
+            anytime=anytime,
+        )
+        write_results(self.folder, self.results)
+        self._output = self._described(trainer, method, self.results)
 
-        plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"
-        where = " on the validation split" if method.sequence.measured_on == "validation" else ""
-        data = dataset_title(method.sequence)
-        title = f"{type(method).__name__}{plugin} on {data}: accuracy (%){where} after each task"
-        if forgetting.statistics_of(method) == "memory":
+    def _described(self, trainer: Trainer, method: Learner, results: Results) -> list[Table | str]:
+        """The results for the screen."""
+        forgetting = Forgetting.of(trainer)
+        plugin = "" if results.plugin is None else f" + {results.plugin}"
+        where = " on the validation split" if results.measured_on == "validation" else ""
+        title = f"{results.method}{plugin} on {results.dataset}: accuracy (%){where} after each task"
+        if results.statistics == "memory":
             title += " with calibrated BatchNorm statistics"
-        console = Console()
-        self._output = [*accuracy_tables(method.accuracy_matrix, forgetting.summary, title, console.width)]
-        if found := forgetting.summary(method.calibrated_accuracy_matrix):
-            acc, fm = (float(found.get(key, math.nan)) for key in ("average_accuracy", "forgetting"))
-            self._output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
-        if test := method.test_accuracy:
-            self._output.append(_test_line({kind: _mean(values) for kind, values in test.items()}))
-        if "anytime" in results:
-            self._output.append(_anytime_line(results["anytime"], results["seconds"]))
+        output: list[Table | str] = [
+            *accuracy_tables(method.accuracy_matrix, forgetting.summary, title, Console().width)
+        ]
+        if results.calibrated_average_accuracy is not None:
+            acc, fm = results.calibrated_average_accuracy, results.calibrated_forgetting
+            known = f"ACC {acc:.2f}" if fm is None else f"ACC {acc:.2f}, FM {fm:.2f}"
+            output.append(f"with calibrated BatchNorm statistics: {known}")
+        if results.test is not None:
+            output.append(_test_line(results))
+        if results.anytime:
+            output.append(_anytime_line(results))
         if trainer.limit_val_batches == 0:
-            self._output.append("nothing was measured: trainer.limit_val_batches is 0")
-        if status != COMPLETE:
-            place = f"stopped at step {trainer.global_step}"
-            learned = f"{method.tasks_finished} of {len(method.accuracy_matrix)} tasks learned"
-            self._output.append(f"{status}: {learned}, {reason if status == STOPPED else place}")
+            output.append("nothing was measured: trainer.limit_val_batches is 0")
+        if results.status != COMPLETE:
+            place = results.reason if results.status == STOPPED else f"stopped at step {results.steps}"
+            learned = f"{results.tasks_finished} of {len(results.accuracy_matrix)} tasks learned"
+            output.append(f"{results.status}: {learned}, {place}")
+        return output
 
     def _print(self) -> None:
         if self._output:
@@ -194,29 +206,41 @@ def stop_reason(trainer: Trainer, method: Learner) -> str | None:
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def results_of(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
-    """A method's results as JSON values; accuracies in percent, ``None`` where nothing was measured."""
-    return {
-        **dict.fromkeys(("average_accuracy", "forgetting", "backward_transfer", "average_anytime_accuracy")),
-        **_rounded(forgetting.summary(method.accuracy_matrix)),
-        "forgetting_definition": {"over": forgetting.over, "reference": forgetting.reference},
-        "accuracy_matrix": _plain(method.accuracy_matrix),
-        "task_il_average_accuracy": _rounded(forgetting.summary(method.task_il_matrix)).get("average_accuracy"),
-        "task_il_matrix": _plain(method.task_il_matrix),
-        "statistics": forgetting.statistics_of(method),
-        **_calibrated(method, forgetting),
-        **_measured_on(method),
-        **method.sequence.evaluation_record(),
-        "tasks_finished": method.tasks_finished,
-        "seed": method.streams.seed,
-        "method": type(method).__name__,
-        "plugin": None if method.distiller is None else type(method.distiller).__name__,
-        "dataset": dataset_title(method.sequence),
-        "class_names": _names(method),
-        "data": method.sequence.data_record().as_plain(),
-        "buffer_size": 0 if method.stored_samples is None else method.stored_samples.buffer_size,
-        "versions": {package: version(package) for package in PACKAGES},
-    }
+def results_of(method: Learner, forgetting: Forgetting, status: str) -> Results:
+    """A method's results; accuracies in percent, ``None`` where nothing was measured."""
+    sequence, is_both = method.sequence, forgetting.statistics_of(method) == "both"
+    summary = _summary(method.accuracy_matrix, forgetting)
+    calibrated = _summary(method.calibrated_accuracy_matrix, forgetting) if is_both else {}
+    has_split = sequence.validation is not None
+    return Results(
+        status=status,
+        method=type(method).__name__,
+        plugin=None if method.distiller is None else type(method.distiller).__name__,
+        dataset=dataset_title(sequence),
+        buffer_size=0 if method.stored_samples is None else method.stored_samples.buffer_size,
+        seed=method.streams.seed,
+        tasks_finished=method.tasks_finished,
+        accuracy_matrix=_plain(method.accuracy_matrix),
+        average_accuracy=summary.get("average_accuracy"),
+        forgetting=summary.get("forgetting"),
+        backward_transfer=summary.get("backward_transfer"),
+        average_anytime_accuracy=summary.get("average_anytime_accuracy"),
+        forgetting_definition={"over": forgetting.over, "reference": forgetting.reference},
+        task_il_average_accuracy=_summary(method.task_il_matrix, forgetting).get("average_accuracy"),
+        task_il_matrix=_plain(method.task_il_matrix),
+        statistics=forgetting.statistics_of(method),
+        calibrated_average_accuracy=calibrated.get("average_accuracy"),
+        calibrated_forgetting=calibrated.get("forgetting"),
+        calibrated_accuracy_matrix=_plain(method.calibrated_accuracy_matrix) if is_both else None,
+        measured_on=sequence.measured_on,
+        evaluate_every_n_tasks=sequence.evaluate_every_n_tasks,
+        images_per_task=sequence.images_per_task,
+        validation=sequence.validation_record() if has_split else None,
+        test=_on_test_images(method) if has_split else None,
+        class_names=_names(method),
+        data=sequence.data_record().as_plain(),
+        versions={package: version(package) for package in PACKAGES},
+    )
 
 
 def dataset_title(sequence: TaskSequence) -> str:
@@ -234,29 +258,14 @@ def _names(method: Learner) -> list[str] | None:
     return None if names is None else [*names, *map(str, range(len(names), method.num_classes))]
 
 
-def _calibrated(method: Learner, forgetting: Forgetting) -> dict[str, Any]:
-    """The results with calibrated statistics, if measured besides those with running statistics."""
-    if forgetting.statistics_of(method) != "both":
-        return {}
-    return {
-        **dict.fromkeys(("calibrated_average_accuracy", "calibrated_forgetting")),
-        **_rounded(forgetting.summary(method.calibrated_accuracy_matrix), "calibrated_"),
-        "calibrated_accuracy_matrix": _plain(method.calibrated_accuracy_matrix),
-    }
-
-
-def _measured_on(method: Learner) -> dict[str, Any]:
-    """The images that the matrices were measured on; with a validation split also which, and the test accuracies."""
-    sequence = method.sequence
-    if sequence.validation is None:
-        return {"measured_on": sequence.measured_on}
+def _on_test_images(method: Learner) -> dict[str, Any] | None:
+    """The accuracies on the test images, if a run with a validation split has opened them."""
     test: dict[str, Any] = {}
     for kind, values in method.test_accuracy.items():
         prefix = "" if kind == "class_il" else f"{kind}_"
         test[f"{prefix}average_accuracy"] = _mean(values)
         test[f"{prefix}accuracies"] = [None if value is None else round(value, 4) for value in values]
-    validation = sequence.validation_record()
-    return {"measured_on": sequence.measured_on, "validation": validation, "test": test or None}
+    return test or None
 
 
 def _mean(accuracies: Sequence[float | None]) -> float | None:
@@ -265,16 +274,17 @@ def _mean(accuracies: Sequence[float | None]) -> float | None:
     return round(fmean(known), 4) if len(known) == len(accuracies) else None
 
 
-def _test_line(means: Mapping[str, float | None]) -> str:
-    if (mean := means["class_il"]) is None:
+def _test_line(results: Results) -> str:
+    if results.acc is None:
         return "no ACC on the test images: trainer.limit_test_batches has left out a task"
-    calibrated = means.get("calibrated")
-    further = "" if calibrated is None else f", {calibrated:.2f} with calibrated statistics"
-    return f"ACC on the test images, opened once: {mean:.2f}{further}"
+    calibrated = results.calibrated_acc
+    others = "" if calibrated is None else f", {calibrated:.2f} with calibrated statistics"
+    return f"ACC on the test images, opened once: {results.acc:.2f}{others}"
 
 
-def _anytime_line(found: dict[str, Any], seconds: float) -> str:
+def _anytime_line(results: Results) -> str:
     """The main measures of continual evaluation, and its cost."""
+    found, seconds = results.anytime, results.seconds or 0.1
     titles = {"AAA": "average_accuracy_over_steps", "min-ACC": "minimum_accuracy", "WC-ACC": "worst_case_accuracy"}
     measures = [f"{title} {found[name]:.2f}" for title, name in titles.items() if found.get(name) is not None]
     cost = f"{found['seconds']:.1f} s, {100 * found['seconds'] / max(seconds, 0.1):.0f} % of the run"
@@ -282,8 +292,8 @@ def _anytime_line(found: dict[str, Any], seconds: float) -> str:
     return f"over all steps: {', '.join([*measures, where])}"
 
 
-def _rounded(summary: dict[str, Tensor], prefix: str = "") -> dict[str, float]:
-    return {f"{prefix}{name}": round(float(value), 4) for name, value in summary.items()}
+def _summary(matrix: Tensor, forgetting: Forgetting) -> dict[str, float]:
+    return {name: round(float(value), 4) for name, value in forgetting.summary(matrix).items()}
 
 
 def _plain(matrix: Tensor) -> list[list[float | None]]:

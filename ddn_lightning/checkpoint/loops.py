@@ -5,9 +5,8 @@ from typing import Any
 from lightning.pytorch import Trainer
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.errors import ConfigurationError
 
-FORMAT = 2  # of our checkpoints; since 2 every epoch is counted exactly once, however often a run was resumed
+FORMAT = 2  # of our checkpoints
 EPOCHS, BATCHES, OPTIMIZER_STEPS = (
     "epoch_progress",
     "epoch_loop.batch_progress",
@@ -16,7 +15,7 @@ EPOCHS, BATCHES, OPTIMIZER_STEPS = (
 NEEDED = (EPOCHS, BATCHES, OPTIMIZER_STEPS, "epoch_loop.val_loop.batch_progress", "state_dict", "epoch_loop.state_dict")
 
 
-def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT, fetched: int = 0) -> None:
+def settle(checkpoint: dict[str, Any], fetched: int = 0) -> None:
     """Rewrite the loop counters of a checkpoint to those of its last completed batch; idempotent.
 
     Lightning's counters depend on the hook that saved the checkpoint and on the cause of the stop; its resume
@@ -25,20 +24,14 @@ def settle(checkpoint: dict[str, Any], checkpoint_format: int = FORMAT, fetched:
 
     Args:
         checkpoint: The checkpoint.
-        checkpoint_format: The format that it was saved in.
         fetched: Batches fetched in the epoch; 0 for a checkpoint that was settled when it was saved.
     """
     fit_loop = checkpoint["loops"]["fit_loop"]
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
-    begun, counted = epochs["current"]["started"], epochs["current"]["processed"]
+    begun = epochs["current"]["started"]
     done, total = batches["current"]["processed"], batches["total"]["processed"]
     # Lightning calls a batch the last one as soon as it has fetched it
     is_epoch_done = batches["is_last_batch"] and max(fetched, batches["current"]["ready"]) <= done
-    if checkpoint_format < 2 and not is_epoch_done and begun == counted:
-        raise ConfigurationError(
-            "this checkpoint of version 0.1 does not record its epoch, because its run was resumed at an epoch's end: "
-            "start the run again"
-        )
     if done == 0:  # saved before an epoch's first batch was completed: the last batch is that of the previous epoch
         begun, done, is_epoch_done = begun - 1, 1, True
     if begun <= 0:  # no batch was completed

@@ -40,7 +40,7 @@ def read_archive(file: BinaryIO) -> Any:
     pickle_size = _check_archive(file)
     file.seek(0)
     contents = torch.load(file, map_location="cpu", weights_only=True)
-    _check_contents(contents, pickle_size, os.fstat(file.fileno()).st_size)
+    _check_contents(contents, pickle_size)
     return contents
 
 
@@ -77,13 +77,12 @@ def _check_archive(file: BinaryIO) -> int:
     return sum(entry.file_size for entry in entries if entry.filename.endswith(PICKLE))
 
 
-def _check_contents(contents: Any, pickle_size: int, file_size: int) -> None:
+def _check_contents(contents: Any, pickle_size: int) -> None:
     """Raise if the contents, copied without their aliases, would be larger than the file.
 
     A value takes at least a byte of the pickle, unless it is an alias of another one.
     """
     values, number = [contents], 0
-    storages: dict[int, int] = {}
     while values:
         value = values.pop()
         number += 1
@@ -94,16 +93,12 @@ def _check_contents(contents: Any, pickle_size: int, file_size: int) -> None:
         elif isinstance(value, list | tuple | set):
             values += value
         elif isinstance(value, Tensor):
-            storages |= _storage_of(value)
-    if sum(storages.values()) > file_size:
-        raise ValueError("its tensors are larger than the file")
+            _check_tensor(value)
 
 
-def _storage_of(tensor: Tensor) -> dict[int, int]:
-    """The size of a tensor's storage, by its identity. Raise if the tensor claims more elements than it holds."""
+def _check_tensor(tensor: Tensor) -> None:
+    """Raise if a tensor claims more elements than it holds; torch compares what it holds with the archive's entry."""
     if tensor.layout != torch.strided or tensor.is_meta:
         raise ValueError("it contains a tensor without values or with few of them")
-    storage = tensor.untyped_storage()
-    if tensor.numel() * tensor.element_size() > storage.nbytes():
-        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} has only {storage.nbytes()} bytes")
-    return {storage.data_ptr(): storage.nbytes()}
+    if tensor.numel() * tensor.element_size() > (size := tensor.untyped_storage().nbytes()):
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} has only {size} bytes")

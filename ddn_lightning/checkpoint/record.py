@@ -14,7 +14,7 @@ from ddn_lightning.construction import CLASS_PATH, INIT_ARGS
 from ddn_lightning.errors import ConfigurationError
 
 CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the record, and entries of it
-SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last")
+SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last", "data")
 TEST_ACCURACIES = ("class_il", "task_il", "calibrated")  # the last: class-incremental, calibrated statistics
 NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
@@ -23,21 +23,23 @@ def checked_record(record: object, method: str) -> dict[str, Any]:
     """The method's record, checked. Raise if it is of another method."""
     if record is None:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    saved = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence"))
+    saved = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence", "contents"))
+    if saved.get("format") != FORMAT:
+        raise ConfigurationError(
+            f"the checkpoint must be of format {FORMAT}, got {saved.get('format', 1)}: train again"
+        )
     if saved["method"] != method:
         raise ConfigurationError(f"expected a checkpoint of {method}, got one of {saved['method']}")
     sequence = checks.mapping("record of the sequence", saved["sequence"], SEQUENCE_KEYS)
     checks.integer("seed of the data order", sequence["shuffle_seed"], most=checks.LARGEST_SEED)
-    return {**saved, "format": checks.integer("format", saved.get("format", 1), 1, FORMAT)}
+    return saved
 
 
 def model_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
     """The class and the arguments of the method that wrote a checkpoint."""
     if CHECKPOINT_KEY not in checkpoint:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY])
-    if MODEL not in record:
-        raise ConfigurationError("the checkpoint does not say how its method was made, as those of version 0.1")
+    record = checks.mapping("record", checkpoint[CHECKPOINT_KEY], (MODEL,))
     return checks.mapping("model", record[MODEL], (CLASS_PATH, INIT_ARGS))
 
 
@@ -50,10 +52,10 @@ def check_number_of_classes(record: dict[str, Any], num_classes: int, may_be_few
 
 def checked_progress(state: object) -> tuple[int, int, int]:
     """The current task, counted from 0, the number of finished tasks and the number of evaluated epochs."""
-    progress = checks.mapping("progress", state, ("task", "tasks_finished"))
+    progress = checks.mapping("progress", state, ("task", "tasks_finished", "epochs_evaluated"))
     task = checks.integer("task", progress["task"], -1, checks.MOST_TASKS)
     ended = checks.integer("tasks_finished", progress["tasks_finished"], 0, task + 1)
-    return task, ended, checks.integer("epochs_evaluated", progress.get("epochs_evaluated", 0))
+    return task, ended, checks.integer("epochs_evaluated", progress["epochs_evaluated"])
 
 
 def checked_test_accuracy(state: dict[str, Any]) -> dict[str, list[float | None]]:
@@ -64,14 +66,6 @@ def checked_test_accuracy(state: dict[str, Any]) -> dict[str, list[float | None]
         if not is_known or not all(v is None or (isinstance(v, float) and 0 <= v <= 100) for v in values):
             checks.refuse(f"test_accuracy/{kind}", f"a list of percentages, of {', '.join(TEST_ACCURACIES)}", values)
     return found
-
-
-def move_epochs_evaluated(checkpoint: dict[str, Any]) -> None:
-    """Move the number of evaluated epochs from the callback's state, where version 0.1 saved it, to the method's."""
-    progress = checkpoint["state_dict"].get("_extra_state")
-    for state in checks.mapping("callbacks", checkpoint.get("callbacks", {})).values():
-        if isinstance(progress, dict) and isinstance(state, dict) and "epochs_evaluated" in state:
-            checkpoint["state_dict"]["_extra_state"] = {"epochs_evaluated": state["epochs_evaluated"], **progress}
 
 
 def table_of_contents(checkpoint: dict[str, Any]) -> dict[str, str]:

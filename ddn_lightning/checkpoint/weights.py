@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES
+from ddn_lightning.metrics.accuracy_matrix import MATRICES
 
 
 def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
@@ -16,7 +16,7 @@ def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_st
     The accuracy matrices must fit only if ``is_fit``; an evaluation takes the checkpoint's. ``is_strict``: equal keys.
     """
     found = checks.mapping("state_dict", saved)
-    if is_strict and (found.keys() ^ own.keys()) - {CALIBRATED_MATRIX}:  # version 0.1 has no calibrated matrix
+    if is_strict and found.keys() != own.keys():
         missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
         _misfit(f"missing: {', '.join(missing[:5]) or 'nothing'}; unexpected: {', '.join(unknown[:5]) or 'nothing'}")
     for name, weight in own.items():
@@ -26,12 +26,9 @@ def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_st
 
 def fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
     """Resize the accuracy matrices to the checkpoint's, for a method that is loaded without data."""
-    if (measured := state.get(prefix + "accuracy_matrix")) is not None:  # version 0.1 has no calibrated matrix
-        state.setdefault(prefix + CALIBRATED_MATRIX, torch.full_like(measured, torch.nan))
     for name in MATRICES:
         if (saved := state.get(prefix + name)) is not None:
-            dtype = torch.promote_types(saved.dtype, torch.float32)  # version 0.1 saved bfloat16 in bf16-true
-            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device, dtype=dtype)
+            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device)
             setattr(module, name, matrix)
 
 

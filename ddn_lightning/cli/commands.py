@@ -15,7 +15,7 @@ COMMANDS = {  # the function ``report`` of ``report_command.py``, and so on; imp
     "export": "Write a trained run to an ONNX or .pt2 file.",
     "report": "Make an HTML page of runs.",
     "compare": "Compare runs, paired by seed, with confidence intervals.",
-    "reproduce": "Execute all runs of a table of the DDN paper.",
+    "reproduce": "Run a grid of settings and seeds, and print its table.",
     "tune": "Search hyper-parameters on validation images.",
     "configs": "List or copy the configuration files of the package.",
 }

@@ -136,7 +136,7 @@ class DDNCommand(LightningCLI):
             raise ConfigurationError(f"ckpt_path {config.ckpt_path} needs --name, to know which run to resume")
         name = config.name or default_name(config)
         found = last_checkpoint(Path(config.runs), name, is_default=config.name is None)
-        has_origin = config.grow is not None and Path(config.grow).expanduser().exists()
+        has_origin = config.grow is not None and Path(os.path.expanduser(config.grow)).exists()
         if found is not None and has_origin and found.samefile(find_checkpoint(config.grow)):
             raise ConfigurationError(f"name must be another one than that of the run to grow, got {name}")
         if found is not None:

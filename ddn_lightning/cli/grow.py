@@ -1,6 +1,7 @@
 """``ddn fit --grow RUN``: a finished run goes on with further tasks, in a folder of its own."""
 
 import copy
+import os
 import shutil
 from collections.abc import Sequence
 from itertools import islice
@@ -61,7 +62,7 @@ def grown_arguments(arguments: Sequence[str]) -> list[str]:
 
 def grown_settings(run: str) -> dict[str, Any]:
     """The configuration of a finished run, whose data is followed by a copy of itself."""
-    folder = Path(run).expanduser()
+    folder = Path(os.path.expanduser(run))
     if not folder.is_dir():
         raise ConfigurationError(f"grow must be the folder of a finished run, got {run}")
     find_checkpoint(folder)
@@ -77,6 +78,6 @@ def grown_settings(run: str) -> dict[str, Any]:
 
 def copy_curves(run: str, folder: Path) -> None:
     """Let the curves begin as those of the run to grow, which the logger continues."""
-    curves = Path(run).expanduser() / CURVES_FILE
+    curves = Path(os.path.expanduser(run)) / CURVES_FILE
     if curves.is_file():
         shutil.copyfile(curves, folder / CURVES_FILE)

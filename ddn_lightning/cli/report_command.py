@@ -13,12 +13,13 @@ from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
+from ddn_lightning.report.reference import read_references
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun, read_run
 from ddn_lightning.runs.results import RESULTS_FILE
 
-DESCRIPTION = """Make a self-contained HTML page of runs: results beside the paper's, figures, differences between the
-configurations, and the command that repeats each run. A folder of runs means all runs in it:
-ddn report runs -o page.html --open"""
+REFERENCE = "Published results in CSV to show beside ours: method,plugin,data,buffer_size,acc,fm,source."
+DESCRIPTION = """Make a self-contained HTML page of runs: results, figures, differences between the configurations, and
+the command that repeats each run. A folder of runs means all runs in it: ddn report runs -o page.html --open"""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -30,9 +31,10 @@ def report(arguments: Sequence[str]) -> int:
     if settings.open and is_printed:
         raise ConfigurationError(f"output must be a file for --open, got {output}")
     runs = read_runs([Path(run) for run in settings.runs])
+    references = [] if settings.reference is None else read_references(Path(settings.reference))
     from ddn_lightning.report.page import page  # here: importing Matplotlib is slow
 
-    write_output(output, page(runs, shlex.join(["ddn", "report", *arguments])))
+    write_output(output, page(runs, shlex.join(["ddn", "report", *arguments]), references))
     counted = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     print(f"{counted} in {output}", file=sys.stderr if is_printed else None)
     if settings.open and not webbrowser.open(Path(output).resolve().as_uri()):
@@ -81,5 +83,6 @@ def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn report", description=DESCRIPTION)
     parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help="A run folder, or a folder of run folders.")
     parser.add_argument("-o", "--output", type=str, default="report.html", help="File for the page; - prints it.")
+    parser.add_argument("--reference", type=str | None, default=None, help=REFERENCE)
     parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
     return parser

@@ -3,86 +3,66 @@
 import os
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import torch
 from jsonargparse import Namespace
+from rich.console import Console
 
 from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
+from ddn_lightning.cli.report_command import REFERENCE
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report import collection_table
-from ddn_lightning.report.paper import Target, why_not_the_papers
-from ddn_lightning.report.paper_comparison import as_csv, as_json, as_markdown, compare_with_paper
-from ddn_lightning.reproduce.cell import Cell
+from ddn_lightning.report.reference import read_references
+from ddn_lightning.reproduce.cost import cost_table, measured_hours, recorded_hours
 from ddn_lightning.reproduce.data_check import check_data
-from ddn_lightning.reproduce.executor import Executor, ProcessExecutor, can_resume
-from ddn_lightning.reproduce.plan import (
-    COLLECTION,
-    DEFAULTS,
-    SELECTORS,
-    TABLES,
-    Defaults,
-    Options,
-    Run,
-    plan,
-    select,
-    table,
-)
+from ddn_lightning.reproduce.executor import Executor, ProcessExecutor
+from ddn_lightning.reproduce.grid import SELECTORS, read_grid, select
+from ddn_lightning.reproduce.plan import Options, Run, plan
 from ddn_lightning.reproduce.presets import FILE_NAME, check_covered, read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
-from ddn_lightning.runs.recorded_run import RecordedRun, read_run
-from ddn_lightning.runs.results import RESULTS_FILE, RunResult, read_divergence, read_result
+from ddn_lightning.reproduce.table import as_csv, as_json, as_markdown, rows_of
 from ddn_lightning.shipped_configs import FOLDER, shipped_folder
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
-COLLECTION_FORMATS = {
-    "markdown": collection_table.as_markdown,
-    "csv": collection_table.as_csv,
-    "json": collection_table.as_json,
-}
 SOME_FAILED = 1  # exit code
 SUFFIXES = {".csv": "csv", ".json": "json"}
-DESCRIPTION = """Execute the runs of a table of the DDN paper, each in its own process, and print mean ± std (n) beside
-the paper's numbers; where the runs are not in the paper's setting, such as with --width 20, the reason instead. The
-same command continues after a stop: it skips finished runs and resumes killed ones. Runs that diverged are listed and
-excluded from the means. The table collection has all methods on digits, or with --datasets image_folder on a folder of
-images: alone, with a hard draw of old memory and with DDN, each also calibrated. Arguments after -- are
-passed to every run: ddn reproduce digits -- --trainer.limit_train_batches=2"""
+DESCRIPTION = """Run a grid of settings and seeds, each run in its own process, and print mean ± std (n). The plan is a
+YAML file, or the name of a shipped one: digits, collection, collection_images, or a table of the DDN paper (table1 to
+table4, per_task, alpha_beta). The same command continues after a stop: it skips finished runs and resumes killed ones.
+Runs that diverged are listed and excluded from the means. Arguments after -- are passed to every run:
+ddn reproduce digits -- --trainer.limit_train_batches=2"""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code: 1 if a run failed or diverged, 128 plus the signal if interrupted."""
     own, extra = split_arguments(arguments)
     settings = _parser().parse_args(own)
-    defaults = DEFAULTS.get(settings.table, Defaults())
-    wanted = {name: settings[name] or getattr(defaults, name, ()) for name in SELECTORS}
-    targets = select(table(settings.table), wanted)
-    options = replace(options_of(settings, extra), files=defaults.files)
+    grid = read_grid(settings.plan, configs_of(settings))
+    cells = select(grid.cells, {name: settings[name] or () for name in SELECTORS})
+    settings.preset = settings.preset or grid.preset
+    options = options_of(settings, extra)
     rows = read_presets(options.configs, options.preset)
-    check_covered(rows, options.preset, [target.cell for target in targets])
-    runs = plan(targets, settings.seeds or defaults.seeds, rows, options)
+    check_covered(rows, options.preset, cells)
+    runs = plan(cells, settings.seeds or grid.seeds, rows, options)
+    references = [] if settings.reference is None else read_references(Path(settings.reference))
     if settings.dry_run:
-        for run in runs:
-            print(f"ddn {shlex.join(run.command(can_resume(run.folder)))}")
-        return 0
+        return _show_cost(runs, executor_of(settings) if settings.measure else None)
     _check_places(options.runs, settings.output)
     check_data(runs)
     code = _execute(runs, executor_of(settings))
     if code > SOME_FAILED:
         print("the same command resumes from here", file=sys.stderr)
         return code
-    name = _format(settings)
-    report = _report(settings.table, name, targets, runs)
-    if name == "markdown":  # the table states its source
-        report = f"`ddn reproduce {shlex.join(arguments)}`\n\n{report}"
-    write_output(settings.output or STANDARD_OUTPUT, report)
+    form = _format(settings)
+    table = FORMATS[form](rows_of(runs, references))
+    if form == "markdown":  # the table states its source
+        table = f"`ddn reproduce {shlex.join(arguments)}`\n\n{table}"
+    write_output(settings.output or STANDARD_OUTPUT, table)
     return code
 
 
@@ -94,20 +74,23 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn reproduce", description=DESCRIPTION)
-    parser.add_argument("table", type=Literal[TABLES], help="Table to reproduce.")
+    parser.add_argument("plan", type=str, help="A plan in YAML, or the name of a shipped one, such as digits.")
     several: dict[str, tuple[type, str]] = {
         "methods": (str, "Only these methods, such as er derpp."),
-        "datasets": (str, "Only these datasets. Default: all; of collection digits."),
+        "datasets": (str, "Only these datasets."),
         "buffers": (int, "Only these buffer sizes."),
         "plugins": (str, "Only these plug-ins; none is the method alone."),
-        "seeds": (int, "A run each. Default: 1 to 10 online, 1 to 3 offline, as in the paper; of collection 11 to 15."),
+        "seeds": (int, "A run each. Default: those of the plan."),
     }
     for name, (kind, text) in several.items():
         parser.add_argument(f"--{name}", type=kind, nargs="+", help=text)
-    text = "Rows of configs/tuned.csv: paper, tuned or default; or a tuned.csv that ddn tune has written."
-    parser.add_argument("--preset", type=str, default="paper", help=text)
+    text = "Rows of configs/tuned.csv: paper, tuned or default; or a tuned.csv of ddn tune. Default: that of the plan."
+    parser.add_argument("--preset", type=str | None, default=None, help=text)
+    parser.add_argument("--reference", type=str | None, default=None, help=REFERENCE)
     add_run_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="Only print the runs' commands.")
+    parser.add_argument("--dry-run", action="store_true", help="Only print what there is to run, and what it costs.")
+    text = "With --dry-run: time a few batches of each cell, training only. Default: the times of finished runs."
+    parser.add_argument("--measure", action="store_true", help=text)
     parser.add_argument("--format", type=Literal[tuple(FORMATS)] | None, default=None, help="Format of the result.")
     parser.add_argument("-o", "--output", type=str | None, default=None, help="File for the result; - prints it.")
     return parser
@@ -167,6 +150,17 @@ def executor_of(settings: Namespace) -> Executor:
     return ProcessExecutor(max(1, len(devices)) if settings.jobs is None else settings.jobs, devices)
 
 
+def _show_cost(runs: Sequence[Run], executor: Executor | None) -> int:
+    """Print the table of a dry run, measured if there is an ``executor``; never wider than the terminal."""
+    hours = recorded_hours(runs)
+    if executor is not None:
+        hours = measured_hours(runs, lambda short: executor.execute(short, lambda: False)) | hours
+    Console().print(cost_table(runs, hours))
+    if not hours:
+        print("CPU hours are unknown: add --measure to time a few batches of each row", file=sys.stderr)
+    return 0
+
+
 def _execute(runs: Sequence[Run], executor: Executor) -> int:
     """Execute all runs; returns the exit code."""
     stop = StopSignals()
@@ -181,33 +175,6 @@ def _execute(runs: Sequence[Run], executor: Executor) -> int:
     if stop.received:
         return 128 + stop.received
     return SOME_FAILED if any(event.state in BAD for event in progress.events.values()) else 0
-
-
-def _report(table_name: str, form: str, targets: Sequence[Target], runs: Sequence[Run]) -> str:
-    """The table of the runs' results in this format."""
-    diverged = Counter(run.cell for run in runs if read_divergence(run.folder) is not None)
-    if table_name == COLLECTION:
-        cells = [target.cell for target in targets]
-        return COLLECTION_FORMATS[form](collection_table.collect(cells, _results(runs), diverged))
-    reasons = _reasons(runs, {target.cell for target in targets if target.acc is not None})
-    return FORMATS[form](compare_with_paper(targets, _results(runs), diverged, reasons))
-
-
-def _results(runs: Sequence[Run]) -> dict[Cell, list[RunResult | None]]:
-    results: dict[Cell, list[RunResult | None]] = {}
-    for run in runs:
-        results.setdefault(run.cell, []).append(read_result(run.folder))
-    return results
-
-
-def _reasons(runs: Sequence[Run], cells: Collection[Cell]) -> dict[Cell, str]:
-    """Why the runs of these cells, which differ in their seed only, are not in the paper's setting."""
-    first: dict[Cell, RecordedRun] = {}
-    for run in runs:
-        if run.cell in cells and run.cell not in first and (run.folder / RESULTS_FILE).is_file():
-            first[run.cell] = read_run(run.folder)
-    found = {cell: why_not_the_papers(run, cell) for cell, run in first.items() if run.results is not None}
-    return {cell: reason for cell, reason in found.items() if reason is not None}
 
 
 def _format(settings: Namespace) -> str:

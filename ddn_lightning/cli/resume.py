@@ -1,5 +1,6 @@
 """Finds the checkpoint to resume from, and checks that it can be read."""
 
+import os
 import re
 from importlib import import_module
 from pathlib import Path
@@ -67,7 +68,7 @@ def run_name(method: str, plugin: str, data: str, seed: int, grows: str | None =
     'mine-grown'
     """
     if grows is not None:
-        return f"{Path(grows).expanduser().resolve().name}-grown"
+        return f"{Path(os.path.expanduser(grows)).resolve().name}-grown"
     return "-".join([method, *([] if plugin == "none" else [plugin]), data, f"seed{seed}"]).lower()
 
 

@@ -26,6 +26,7 @@ from ddn_lightning.notes import printable
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 SOME_FAILED, DIVERGED = 1, 3  # exit codes
+NOT_OF_A_TEST = ("logger=false", "callbacks=null", "profiler=null", "plugins=null", "default_root_dir=null")
 
 
 def train_or_evaluate(arguments: list[str], args: list[str] | None) -> int:
@@ -84,11 +85,11 @@ def _run(arguments: list[str], args: list[str] | None) -> int:
 
 
 def _options_of(run: str) -> list[str]:
-    """The options that evaluate a run on its own data."""
+    """The options that evaluate a run on its own data, without what its configuration has a Trainer write."""
     checkpoint = find_checkpoint(run)
     config = checkpoint.parent.parent / CONFIG_FILE
     check_class_paths(config)
-    return ["-c", str(config), "--ckpt_path", str(checkpoint)]
+    return ["-c", str(config), "--ckpt_path", str(checkpoint), *(f"--trainer.{option}" for option in NOT_OF_A_TEST)]
 
 
 def _print_resume_command(stop: Interrupted, args: list[str]) -> int:

@@ -17,22 +17,19 @@ from ddn_lightning.cli.parser import CHOICES, CommandParser
 from ddn_lightning.cli.reproduce_command import (
     SOME_FAILED,
     add_run_options,
-    configs_of,
     executor_of,
     options_of,
     split_arguments,
 )
-from ddn_lightning.errors import ConfigurationError, check_positive, check_share
-from ddn_lightning.reproduce.cell import Cell
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_share
 from ddn_lightning.reproduce.executor import Executor, can_resume
-from ddn_lightning.reproduce.plan import BOUNDS
+from ddn_lightning.reproduce.grid import NONE, Cell
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
 from ddn_lightning.runs.files import try_lock
 from ddn_lightning.runs.written_files import WrittenFiles
 from ddn_lightning.tune.ranges import ranges_of
 from ddn_lightning.tune.search import FIRST_SEED, Arm, Search, given_options
 
-NONE = "none"  # plug-in
 DESCRIPTION = """Search for hyper-parameters by Optuna, scored on validation images; the test images are closed. Each
 method is searched with each plug-in, the same number of trials: ddn tune --methods er --plugins none hard ddn, where
 hard is the control of a plug-in, the same rehearsal with hard labels. The ranges are in configs/tune. The same command
@@ -62,11 +59,14 @@ def tune(arguments: Sequence[str]) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="ddn tune", description=DESCRIPTION)
-    parser.add_argument("--methods", type=str, nargs="+", required=True, help="Methods, such as er derpp.")
+    text = "Methods, such as er derpp; as each part, a name in configs/ or the import path of a class."
+    parser.add_argument("--methods", type=str, nargs="+", required=True, help=text)
     parser.add_argument("--plugins", type=str, nargs="+", default=[NONE], help="Plug-ins; none is the method alone.")
     parser.add_argument("--dataset", type=str, default="digits", help="Dataset.")
+    parser.add_argument("--network", type=str, default="", help="Network. Default: that of the dataset's file.")
+    parser.add_argument("--memory", type=str, default="", help="Class of the memory. Default: the method's own.")
     parser.add_argument("--setting", type=str, default="offline", help="Setting: online or offline.")
-    parser.add_argument("--buffer", type=int, default=100, help="Samples that the memory holds.")
+    parser.add_argument("--buffer", type=int, default=100, help="Samples that the memory holds; 0 for none.")
     parser.add_argument("--trials", type=int, default=30, help="Trials of each method with each plug-in.")
     text = f"Each trial is the mean over these; {FIRST_SEED} or more, as smaller ones are for reporting."
     parser.add_argument("--seeds", type=int, nargs="+", default=[FIRST_SEED], help=text)
@@ -116,18 +116,13 @@ def _search(settings: Namespace, extra: Sequence[str], command: str) -> Search:
 
 def _cells(settings: Namespace) -> list[Cell]:
     """What to tune: each method with each plug-in, separated by spaces or commas."""
-    configs = configs_of(settings)
+    check_not_negative(buffer=settings.buffer)
     methods, plugins = (",".join(words).split(",") for words in (settings.methods, settings.plugins))
-    wanted = {"method": methods, "plugin": plugins, "data": [settings.dataset], "setting": [settings.setting]}
-    for axis, names in wanted.items():
-        choices = sorted(path.stem for path in (configs / axis).glob("*.yaml")) + ([NONE] if axis == "plugin" else [])
-        for name in names:
-            if name not in choices:
-                raise ConfigurationError(f"{axis} must be among {', '.join(choices)}, got {name}")
-    if set(methods) - set(BOUNDS):
-        check_positive(buffer=settings.buffer)
-    pairs = dict.fromkeys(product(methods, plugins))
-    return [Cell(settings.setting, settings.dataset, settings.buffer, *pair) for pair in pairs]
+    parts = {"network": settings.network, "memory": settings.memory}
+    return [
+        Cell(settings.setting, settings.dataset, settings.buffer, method, plugin, **parts)
+        for method, plugin in dict.fromkeys(product(methods, plugins))
+    ]
 
 
 def _check_options(search: Search, arms: Sequence[Arm]) -> None:

@@ -1,6 +1,7 @@
 """Features instead of images for a method with :class:`FrozenFeatures`, from the start of a fit on."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -37,7 +38,7 @@ def _features_of_split(method: Learner, split: Samples) -> Tensor:
     assert isinstance(method.backbone, FrozenFeatures)
     batches = torch.split(torch.arange(len(split)), method.sequence.eval_batch_size)
     folder = method.backbone.cache_dir
-    path = None if folder is None else Path(folder).expanduser() / f"{_key(method, split, batches)}.pt"
+    path = None if folder is None else Path(os.path.expanduser(folder)) / f"{_key(method, split, batches)}.pt"
     if path is not None and path.is_file():
         return _read(path, (len(split), method.backbone.feature_dim))
     note(f"computing the features of {len(split):,} images with {type(method.backbone.backbone).__name__}, once")

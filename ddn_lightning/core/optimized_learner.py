@@ -235,8 +235,7 @@ class OptimizedLearner(CalibratedLearner, ABC):
         self.configured = Configured.of(trainer.optimizers[0], trainer.lr_scheduler_configs)
         checkpoint, self._resumed_from = self._resumed_from, None
         if checkpoint is not None:
-            if CONFIGURED in checkpoint:  # version 0.1 did not save it
-                self._take_given(checkpoint, Configured.from_plain(checkpoint[CONFIGURED]))
+            self._take_given(checkpoint, Configured.from_plain(checkpoint.get(CONFIGURED)))
             check_optimizers(checkpoint["optimizer_states"], trainer.optimizers, self.is_growing)
             self._changes = self._changes_since(checkpoint)
 
@@ -256,18 +255,16 @@ class OptimizedLearner(CalibratedLearner, ABC):
         unfreeze(self, optimizers[0].param_groups[len(before.groups) :])
 
     def _changes_since(self, checkpoint: dict[str, Any]) -> list[str]:
-        """Arguments and options that differ from the checkpoint's; one of version 0.1 does not tell."""
+        """Arguments and options that differ from the checkpoint's."""
         assert self.configured is not None
         changed = changed_arguments(model_of(checkpoint), self)
         expected = ["num_classes=", "transform="] if self.is_growing else []
         if plain(self.transform) == checkpoint[CHECKPOINT_KEY].get(TRANSFORM):
             expected.append("transform=")  # a loaded method was given that which a new one takes from the data
         changes = [one for one in changed if not one.startswith(tuple(expected))]
-        if CONFIGURED in checkpoint:
-            options = described_changes(self.configured, Configured.from_plain(checkpoint[CONFIGURED]))
-            is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments
-            changes += [change for change in options if not (is_sgd and change.startswith("optimizer."))]
-        return changes
+        options = described_changes(self.configured, Configured.from_plain(checkpoint[CONFIGURED]))
+        is_sgd = self.build_optimizer is None and not self.overrides_optimizers  # its options are arguments
+        return changes + [change for change in options if not (is_sgd and change.startswith("optimizer."))]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what was configured, before the table of contents."""

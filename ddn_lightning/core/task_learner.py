@@ -19,7 +19,6 @@ from ddn_lightning.checkpoint.record import (
     checked_record,
     checked_test_accuracy,
     model_of,
-    move_epochs_evaluated,
 )
 from ddn_lightning.checkpoint.weights import check_weights, fit_matrices_to_checkpoint
 from ddn_lightning.construction import construction_of, plain
@@ -252,31 +251,28 @@ class TaskLearner(GrowingLearner):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse checkpoints of another method or number of classes, and damaged ones."""
         record = checked_record(checkpoint.get(CHECKPOINT_KEY), type(self).__name__)
-        model_of(checkpoint)  # refuses those of version 0.1
-        tasks, data = record["sequence"]["task_classes"], record["sequence"].get("data")
+        model_of(checkpoint)  # refuses one that does not say how its method was made
+        tasks, data = record["sequence"]["task_classes"], record["sequence"]["data"]
         is_fit = has_trainer(self) and self.trainer.state.fn == "fit"
         self.is_growing, self.new_outputs = is_fit and self.sequence.continues(record["sequence"]), 0
         check_number_of_classes(record, self.num_classes, may_be_fewer=self.is_growing)
         self.streams.load_state_dict(record["streams"])
         if not self.is_growing:
             self.task_classes = tasks
-            if data is not None:  # version 0.1 did not note it
-                self.take_names_and_shape(DataRecord.from_plain(data))
-        if isinstance(checkpoint.get("state_dict"), dict):
-            move_epochs_evaluated(checkpoint)
+            self.take_names_and_shape(DataRecord.from_plain(data))
         if not has_trainer(self):
             return
         if self.trainer.precision == "64-true":
             self.double()  # Lightning does this after it has restored the weights, which would round them
         if is_fit:
-            check_contents(checkpoint, record.get("contents", {}))  # format 1 has none
+            check_contents(checkpoint, record["contents"])
         self.sequence.resume_from(record["sequence"])
         if self.is_growing:
             self.grow_from(checkpoint, record["num_classes"], len(tasks))
         check_weights(checkpoint.get("state_dict"), self.state_dict(), is_fit, self.strict_loading)
         if is_fit:
             self._check_training_state(checkpoint)
-            settle(checkpoint, record["format"])
+            settle(checkpoint)
             if record.get("within_step"):
                 note("the checkpoint was saved within a step, as by an error: the run goes on, but not bit for bit")
 

@@ -5,10 +5,14 @@ from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.split_cifar import SplitCIFAR10, SplitCIFAR100
+from ddn_lightning.data.split_clear10 import SplitCLEAR10
+from ddn_lightning.data.split_core50 import SplitCORe50NC, SplitCORe50NI
 from ddn_lightning.data.split_digits import SplitDigits
 from ddn_lightning.data.split_domain_folder import SplitDomainFolder
 from ddn_lightning.data.split_image_folder import SplitImageFolder
+from ddn_lightning.data.split_listed_images import SplitCUB200, SplitImageNet100, SplitMiniImageNet
 from ddn_lightning.data.split_tiny_imagenet import SplitTinyImageNet
+from ddn_lightning.data.split_torchvision import SplitTorchvision
 from ddn_lightning.data.streams.blurry import Blurry
 from ddn_lightning.data.streams.corruptions import Corruptions
 from ddn_lightning.data.streams.domain_stream import DomainStream
@@ -38,10 +42,17 @@ __all__ = [
     "RotatedImages",
     "SplitCIFAR10",
     "SplitCIFAR100",
+    "SplitCLEAR10",
+    "SplitCORe50NC",
+    "SplitCORe50NI",
+    "SplitCUB200",
     "SplitDigits",
     "SplitDomainFolder",
     "SplitImageFolder",
+    "SplitImageNet100",
+    "SplitMiniImageNet",
     "SplitTinyImageNet",
+    "SplitTorchvision",
     "Stream",
     "TaskLoader",
     "TaskSequence",

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
 
 IMAGES_AT_ONCE = 4096  # made contiguous at a time, for the checksum
 MOST_NAMES = 6  # class names listed in a message
@@ -78,11 +77,8 @@ class DataRecord:
         return None
 
 
-def check_same_data(saved: Mapping[str, Any] | None, given: DataRecord, is_fit: bool) -> None:
+def check_same_data(saved: Mapping[str, Any], given: DataRecord, is_fit: bool) -> None:
     """Refuse data that differ from those of a checkpoint."""
-    if saved is None:
-        note("this checkpoint of version 0.1 does not record its data, so the data is not checked")
-        return
     difference = DataRecord.from_plain(saved).difference(given, "the checkpoint")
     if difference is not None:
         hints = [] if is_fit else [hint for start, hint in HINTS.items() if difference.startswith(start)]

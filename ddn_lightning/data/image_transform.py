@@ -1,14 +1,17 @@
-"""Batch augmentation on the device: a random crop and flip per image, then normalisation."""
+"""Batch augmentation on the device: a random crop and flip per image, or the user's own, then normalisation."""
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 
+import numpy
 import torch
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.construction import Constructed
-from ddn_lightning.distributed import local_share, moved
+from ddn_lightning.distributed import local_share, moved, rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, check_positive
 
 
@@ -23,15 +26,38 @@ class ImageTransform(Constructed):
         std: Standard deviation of each channel.
         padding: Black border around the image before the crop; 0 for no crop.
         flip: Whether images may be mirrored.
+        augment: Your own augmentation instead of crop and flip, such as one of torchvision's v2 or of Kornia: from
+            ``uint8`` images to ``uint8`` ones, or floats in [0, 1]. It may draw from the global random states, which
+            are seeded from the generator for it and restored; each device draws for its own share.
+        per_image: Whether ``augment`` is called with each image instead of the batch; by default for those of
+            torchvision, which would change all images of a batch alike.
 
     Example:
         >>> transform = ImageTransform(mean=(0.5,), std=(0.5,))
         >>> transform(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2))
         tensor([[[[-1.0000,  1.0000]]]])
+        >>> from torchvision.transforms import v2
+        >>> jittering = ImageTransform(mean=(0.5,) * 3, std=(0.5,) * 3, augment=v2.ColorJitter(brightness=0.5))
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0, flip: bool = False) -> None:
+    def __init__(
+        self,
+        mean: Sequence[float],
+        std: Sequence[float],
+        padding: int = 0,
+        flip: bool = False,
+        augment: Callable[[Tensor], Tensor] | None = None,
+        per_image: bool | None = None,
+    ) -> None:
         _check_statistics(mean, std)
+        if augment is not None and (padding or flip):
+            raise ConfigurationError(
+                f"augment replaces crop and flip: leave out padding and flip, got padding = {padding}, flip = {flip}"
+            )
+        self.augment = augment
+        self.per_image = type(augment).__module__.startswith("torchvision.") if per_image is None else per_image
+        self.constructor_arguments.pop("augment", None)  # a checkpoint's transform normalises: it holds no function
+        self.mean, self.std = mean, std
         self.padding = padding
         self.flip = flip
         # one multiply-add instead of three steps: (x / 255 - mean) / std = x * scale + shift
@@ -50,8 +76,19 @@ class ImageTransform(Constructed):
         """
         if generator is not None and (self.padding or self.flip):
             images = self._crop_and_flip(images, generator, global_size or len(images))
+        if generator is not None and self.augment is not None:
+            images = self._augmented(images, self.augment, generator)
         self._move_to(images.device)
         return torch.addcmul(self.shift, images.float(), self.scale)
+
+    @classmethod
+    def of(
+        cls, given: "ImageTransform | Callable[[Tensor], Tensor] | None", data: "ImageTransform"
+    ) -> "ImageTransform":
+        """The transform given; an augmentation with the normalisation of the data's; or the data's."""
+        if given is None or isinstance(given, ImageTransform):
+            return given or data
+        return cls(data.mean, data.std, augment=given)
 
     def undo(self, images: Tensor) -> Tensor:
         """Normalised images back to the nearest ``uint8`` images."""
@@ -74,6 +111,25 @@ class ImageTransform(Constructed):
         pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]  # (batch, height, width)
         chosen = moved(pixels, images.device).flatten(1)[:, None].expand(-1, images.shape[1], -1)
         return padded.flatten(2).gather(2, chosen).view_as(images)
+
+    def _augmented(self, images: Tensor, augment: Callable[[Tensor], Tensor], generator: torch.Generator) -> Tensor:
+        """The user's augmentation, with random states that follow from the generator."""
+        rank, _ = rank_and_world_size()
+        seed = int(torch.randint(2**31, (), generator=generator)) + rank
+        with isolate_rng(include_cuda=images.is_cuda):
+            random.seed(seed)
+            numpy.random.seed(seed)  # noqa: NPY002  # the state that an augmentation may draw from
+            torch.default_generator.manual_seed(seed)
+            if images.is_cuda:
+                torch.cuda.manual_seed(seed)
+            found = torch.stack([augment(image) for image in images]) if self.per_image else augment(images)
+        if not isinstance(found, Tensor) or found.shape != images.shape:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ConfigurationError(f"augment must give images of shape {tuple(images.shape)}, got {shape}")
+        return 255 * found if found.is_floating_point() else found
+
+
+Given = ImageTransform | Callable[[Tensor], Tensor] | None  # a transform, an augmentation alone, or the data's
 
 
 def _check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:

@@ -281,11 +281,6 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         is_over = epochs_done >= self.num_tasks * self.epochs_per_task
         return epochs_done if is_over else epochs_done // self.evaluate_every_n_epochs * self.evaluate_every_n_epochs
 
-    def evaluation_record(self) -> dict[str, int]:
-        """What was measured less often, or on fewer images, than by default."""
-        options = {"evaluate_every_n_tasks": self.evaluate_every_n_tasks, "images_per_task": self.images_per_task}
-        return {name: value for name, value in options.items() if value is not None}
-
     def resume_state(self) -> dict[str, Any]:
         """The settings that a resumed run must share, and the seed of the data order.
 
@@ -325,10 +320,9 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         is_validation = self.trainer is not None and self.trainer.state.fn == "validate"
         own = self.resume_state()
         if not is_fit or own["name"] == record["name"]:  # else the error below names the difference
-            check_same_data(record.get("data"), self.data_record(), is_fit)
+            check_same_data(record["data"], self.data_record(), is_fit)
         of_fit = ("name", "task_classes", "epochs_per_task", "batch_size", "drop_last", *NO_STREAM, *NO_VALIDATION)
         of_evaluation = ("task_classes", "domains", *(NO_VALIDATION if is_validation else ()))
-        record = {**NO_STREAM, **NO_VALIDATION, **record}  # version 0.1 had no streams and no validation split
         for name in of_fit if is_fit else of_evaluation:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")

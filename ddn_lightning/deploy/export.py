@@ -1,6 +1,7 @@
 """Export a trained method to a file that needs neither this package nor its classes: ``.onnx`` or ``.pt2``."""
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def export(method: Learner, path: str | Path) -> float:
         "method": type(method).__name__,
         "ddn_lightning": version("ddn-lightning"),
     }
-    return write_model(ExportedModel(method), Path(path).expanduser(), metadata, shape)
+    return write_model(ExportedModel(method), Path(os.path.expanduser(path)), metadata, shape)
 
 
 def write_model(model: ExportedModel, path: Path, metadata: Mapping[str, str], image_shape: tuple[int, ...]) -> float:

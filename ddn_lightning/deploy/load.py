@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ MEMORY = "memory"
 LAST = ("checkpoints", "last.ckpt")
 FOR_TRAINING = ("optimizer", "lr_scheduler")  # functions, which a checkpoint cannot hold; a fit needs them anew
 LONGEST_REASON = 200  # characters of torch's message
+MISFIT = "Error(s) in loading state_dict"  # begins torch's message, which has names of weights from the file
 META = "meta"  # torch's device for tensors without values, whose memory is not allocated
 Method = TypeVar("Method", bound=LightningModule)
 
@@ -58,7 +60,7 @@ def load_method(
 
 def find_checkpoint(path: str | Path) -> Path:
     """The checkpoint of a run folder, or the file itself."""
-    given = Path(path).expanduser()
+    given = Path(os.path.expanduser(path))
     found = given.joinpath(*LAST) if given.is_dir() else given
     if not found.is_file():
         raise ConfigurationError(f"path must be a run folder with {'/'.join(LAST)}, or a checkpoint, got {given}")
@@ -114,7 +116,8 @@ def check_size(build: Callable[[], LightningModule], checkpoint: dict[str, Any],
             warnings.simplefilter("ignore")  # that nothing is copied to tensors without values
             restore(method, {**checkpoint, "state_dict": dict(state)}, is_strict)
     except ConfigurationError as error:
-        if META not in str(error):
+        cause = str(error.__cause__)
+        if META not in cause or cause.startswith(MISFIT):
             raise
 
 

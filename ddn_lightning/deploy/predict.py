@@ -1,5 +1,6 @@
 """Predict the classes of images from anywhere by a trained method."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def raw_images(images: Images, image_shape: Sequence[int]) -> tuple[Tensor, tupl
         image_shape: Channels, height and width that the method was trained on.
     """
     if isinstance(images, str | Path):
-        path = Path(images).expanduser()
+        path = Path(os.path.expanduser(images))
         files = images_below(str(path)) if path.is_dir() else [str(path)]
         return torch.stack([_from_file(file, image_shape) for file in files]), tuple(files)
     if isinstance(images, Tensor):

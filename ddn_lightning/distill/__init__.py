@@ -7,8 +7,10 @@ from ddn_lightning.distill.fixed_labels import LabelSmoothing, RandomLabels
 from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learned_labels import LearnedLabels
+from ddn_lightning.distill.star import STAR
 
 __all__ = [
+    "STAR",
     "BiasAdaptor",
     "BilevelDistiller",
     "DataDistillNet",

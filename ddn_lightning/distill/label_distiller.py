@@ -1,6 +1,5 @@
 """The base class of distillers, which make soft labels for any replay method."""
 
-import copy
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar, Literal
@@ -11,7 +10,6 @@ from torch.nn import functional
 
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.construction import Constructed
-from ddn_lightning.distributed import local_share
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
@@ -97,7 +95,6 @@ class LabelDistiller(Constructed, nn.Module, ABC):
 
     def check(self, method: Learner) -> None:
         """Refuse an incompatible method, right before training; the optimizers exist already."""
-        check_host(method)
 
     def begin_task(self, is_old_class: Tensor) -> None:
         """Hook at the beginning of a task, with the classes of earlier tasks."""
@@ -176,41 +173,3 @@ def rehearsed_logits(method: Learner, loss: ReplayLoss) -> Tensor:
             "(it returns a ReplayLoss without rehearsal and memory_logits)"
         )
     return loss.memory_logits
-
-
-def check_host(method: Learner) -> None:
-    """Refuse such a method before training, even if it replays only in later tasks.
-
-    Computes the loss of a copy, in evaluation mode, with two training samples as the incoming batch and, if the memory
-    is empty, as the memory. A loss that raises here may need the state of a real step: the first step with replay
-    checks it again.
-
-    Args:
-        method: A method with a distiller, right before training.
-    """
-    on_device = [method.device] if method.device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(on_device), method.trainer.precision_plugin.train_step_context():
-            loss = _trial_loss(method)
-    except Exception:  # a user's loss may need anything that exists only in training
-        return
-    rehearsed_logits(method, loss)
-
-
-def _trial_loss(method: Learner) -> ReplayLoss:
-    def log_nothing(*_: object, **__: object) -> None:
-        """Replaces Lightning's, which raises before training."""
-
-    trial = copy.deepcopy(method).eval()
-    trial.trainer = method.trainer
-    trial.task = max(method.task, method.replay_from_task - 1)
-    vars(trial).update(log=log_nothing, log_dict=log_nothing)
-    data = method.sequence.train_set
-    whole = torch.arange(2 * method.trainer.world_size) % len(data)  # two for each rank
-    trial.memory.to(method.device)
-    if not len(trial.memory):
-        logits = torch.zeros(len(whole), method.num_classes, device=method.device) if method.stores_logits else None
-        trial.memory.add(replace(data[whole].to(method.device), logits=logits), trial)
-    share = replace(data[local_share(whole)].to(method.device), global_size=len(whole))
-    drawn = [trial.draw_memory() for _ in range(trial.memory_draws)]
-    return trial.loss(trial.augment(share), *[draw for draw in drawn if draw is not None])

@@ -149,12 +149,9 @@ def check_made(memory: Memory, state: Mapping[str, Any]) -> None:
 
     Args:
         memory: The memory to restore.
-        state: The saved state, with its class and arguments; version 0.1 did not save them, and had two classes.
+        state: The saved state, with its class and arguments.
     """
-    if MADE not in state and "slots" in state:
-        return
-    before: dict[str, Any] = {CLASS_PATH: "LowRankMemory" if "rank" in state else "ReservoirBuffer", INIT_ARGS: {}}
-    made = checks.mapping("memory/made", state.get(MADE, before), (CLASS_PATH, INIT_ARGS))
+    made = checks.mapping("memory/made", state.get(MADE), (CLASS_PATH, INIT_ARGS))
     saved, own = str(made[CLASS_PATH]).rpartition(".")[2], type(memory).__name__
     if saved != own:
         raise ConfigurationError(f"the checkpoint's memory is a {saved}, got a {own}")

@@ -1,11 +1,8 @@
 """Reservoir memory: a uniform sample of all samples seen so far."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.samples import Samples
@@ -35,10 +32,3 @@ class ReservoirBuffer(SlotBuffer):
         chance = torch.rand(len(samples) - free, generator=self.generator, dtype=torch.float64)
         slots = torch.cat([turn[:free], (chance * (turn[free:] + 1)).long()])  # uniform in 0 ... turn, inclusive
         return slots.where(slots < self.buffer_size, -1)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a reservoir of the same size; version 0.1 did not save that the slots fill from the first on."""
-        if "slots" not in checks.mapping("memory", state, ("seen",)):
-            seen = checks.integer("memory/seen", state["seen"])
-            state = {**state, "slots": torch.arange(min(seen, self.buffer_size)), "policy": {}}
-        super().load_state_dict(state)

@@ -7,9 +7,11 @@ from ddn_lightning.methods.der import DER
 from ddn_lightning.methods.derpp import DERPlusPlus
 from ddn_lightning.methods.er import ER
 from ddn_lightning.methods.er_ace import ERACE
+from ddn_lightning.methods.er_las import ERLAS
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.methods.gdumb import GDumb
+from ddn_lightning.methods.gec import GEC
 from ddn_lightning.methods.gss import GSS
 from ddn_lightning.methods.icarl import ICaRL
 from ddn_lightning.methods.joint import Joint
@@ -35,6 +37,8 @@ __all__ = [
     "DER",
     "ER",
     "ERACE",
+    "ERLAS",
+    "GEC",
     "GSS",
     "LODE",
     "LUCIR",

@@ -17,12 +17,12 @@ from ddn_lightning.samples import Samples
 
 
 class NCM(ReplayMethod):
-    r"""Nearest class mean (Mensink et al., TPAMI 2013, https://doi.org/10.1109/TPAMI.2013.83), for pre-trained networks.
+    r"""Nearest class mean (Mensink et al., TPAMI 2013, https://doi.org/10.1109/TPAMI.2013.83).
 
-    Unlike Experience Replay it neither trains nor stores samples: it keeps the mean feature :math:`\mu_c` of each class
-    over everything seen, in evaluation mode and not augmented, and predicts the class of the nearest one. That is a
-    linear head of weights :math:`\mu_c` and biases :math:`-\mu_c^\top \mu_c / 2`, which the head gets before each
-    evaluation, so the method is exported as any other. Needs no task boundaries, and a backbone that is trained already.
+    Unlike Experience Replay it neither trains nor stores samples: it keeps the mean feature :math:`\mu_c` of each
+    class over everything seen, in evaluation mode and not augmented, and predicts the class of the nearest one. That
+    is a linear head of weights :math:`\mu_c` and biases :math:`-\mu_c^\top \mu_c / 2`, set before each evaluation.
+    Needs a backbone that is trained already, and no task boundaries.
 
     Args:
         **kwargs: Arguments of :class:`ReplayMethod`; those about memory and optimizer have no effect.

@@ -13,11 +13,11 @@ from ddn_lightning.methods.ncm import NCM
 class SLDA(NCM):
     r"""Deep SLDA (Hayes and Kanan, CVPR Workshops 2020, https://arxiv.org/abs/1909.01520), for pre-trained networks.
 
-    As :class:`NCM`, in the metric of the covariance :math:`\Sigma` of features around their class means, that of
-    everything seen: with :math:`\Lambda = [(1 - \varepsilon) \Sigma + \varepsilon I]^{-1}` the head's weights are
-    :math:`\Lambda \mu_c` and its biases :math:`-\mu_c^\top \Lambda \mu_c / 2`. Reading: :math:`\Sigma` is exactly that of
-    the whole stream in any order, updated by batches (Chan et al. 1983), where the paper's update weighs each sample by
-    the number of all samples before it instead of those of its class.
+    As :class:`NCM`, in the metric of the covariance :math:`\Sigma` of features around their class means, of everything
+    seen: with :math:`\Lambda = [(1 - \varepsilon) \Sigma + \varepsilon I]^{-1}` the head's weights are
+    :math:`\Lambda \mu_c` and its biases :math:`-\mu_c^\top \Lambda \mu_c / 2`. Reading: :math:`\Sigma` is exactly that
+    of the whole stream in any order, updated by batches (Chan et al. 1983), where the paper's update weighs each sample
+    by the number of all samples before it instead of those of its class.
 
     Args:
         shrinkage: The part :math:`\varepsilon` of the identity. Published: 0.0001.

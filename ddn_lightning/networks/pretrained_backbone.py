@@ -1,6 +1,7 @@
 """Backbones from a library of models, with weights from its site or from a file."""
 
 import difflib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ class PretrainedBackbone(Backbone, ABC):
         except (OSError, RuntimeError, TypeError, ValueError, AssertionError) as error:
             raise ConfigurationError(_unbuilt(f"{type(self).__name__} {name}", pretrained is True, error)) from error
         if not isinstance(pretrained, bool):
-            load_weights(self.model, Path(pretrained).expanduser(), classifier)
+            load_weights(self.model, Path(os.path.expanduser(pretrained)), classifier)
         self.constructor_arguments.pop("pretrained", None)  # a checkpoint has the weights
         if frozen:
             self.requires_grad_(False).eval()

@@ -1,1 +1,1 @@
-"""Results as tables, figures and an HTML page, beside the paper's numbers."""
+"""Results as tables, figures and an HTML page."""

@@ -18,14 +18,8 @@ from ddn_lightning.report.figures.pareto import pareto_pictures
 from ddn_lightning.report.figures.run_figures import Picture, pictures_of
 from ddn_lightning.report.figures.style import INK, as_svg
 from ddn_lightning.report.group_comparison import compare_groups
-from ddn_lightning.report.page_tables import (
-    has_paper,
-    paired_table,
-    paper_notes,
-    results_table,
-    seeds_table,
-    settings_tables,
-)
+from ddn_lightning.report.page_tables import paired_table, published_of, results_table, seeds_table, settings_tables
+from ddn_lightning.report.reference import Reference
 from ddn_lightning.report.run_labels import method_title
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun
 from ddn_lightning.runs.results import Results
@@ -63,12 +57,13 @@ class RunDetails:
     pictures: Sequence[PagePicture]
 
 
-def page(runs: Sequence[RecordedRun], made_by: str) -> str:
+def page(runs: Sequence[RecordedRun], made_by: str, references: Sequence[Reference] = ()) -> str:
     """The whole page.
 
     Args:
         runs: The runs, each with a unique name.
         made_by: The command that makes the page.
+        references: Published results to show beside the runs that they are comparable with.
     """
     finished = [run for run in runs if run.is_finished]
     described = [run for run in runs if run.results is not None]
@@ -78,7 +73,7 @@ def page(runs: Sequence[RecordedRun], made_by: str) -> str:
     text: str = environment.get_template("page.html").render(
         **style_of(environment),
         **_script_of(environment),
-        **_overview(finished, anchors),
+        **_overview(finished, anchors, references),
         **_pairs(finished),
         **_within_tasks(finished),
         **_single_runs(described, anchors),
@@ -102,14 +97,15 @@ def _script_of(environment: Environment) -> dict[str, object]:
     return {"script": Markup(script), "script_hash": _hash_of(script)}  # noqa: S704  # from this package
 
 
-def _overview(finished: Sequence[RecordedRun], anchors: Mapping[str, str]) -> dict[str, object]:
+def _overview(
+    finished: Sequence[RecordedRun], anchors: Mapping[str, str], references: Sequence[Reference]
+) -> dict[str, object]:
     """The tables and figures of all runs."""
     comparing, comparing_problem = _draw_comparison(finished)
     return {
-        "runs": results_table(finished, anchors),
-        "groups": seeds_table(finished),
-        "has_paper": has_paper(finished),
-        "paper_notes": paper_notes(finished),
+        "runs": results_table(finished, anchors, references),
+        "groups": seeds_table(finished, references),
+        "sources": sorted({found.source for found in published_of(finished, references).values() if found.source}),
         "comparing": comparing,
         "comparing_problem": comparing_problem,
         "not_compared": not_compared(finished),

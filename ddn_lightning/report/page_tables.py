@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddn_lightning.report.group_comparison import HEADER, GroupComparison, cells
-from ddn_lightning.report.paper import paper_target, why_not_the_papers
-from ddn_lightning.report.paper_setting import PAPER_DATA
+from ddn_lightning.report.reference import Reference, reference_of
 from ddn_lightning.report.run_labels import method_title, run_labels
 from ddn_lightning.report.seed_group import by_seed, differences, one_per_seed, varied_settings
 from ddn_lightning.report.statistic import Estimate, estimate
@@ -24,12 +23,11 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """The text of a cell, its sort key, the identifier of the element it links to, and the reason why it is empty."""
+    """The text of a cell, its sort key, and the identifier of the element it links to."""
 
     text: str = ""
     key: str = ""
     link: str = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,30 +47,18 @@ class Settings:
     same: PageTable
 
 
-def has_paper(runs: Sequence[RecordedRun]) -> bool:
-    """Whether the paper has numbers for any of these runs."""
-    return any(paper_target(run) is not None for run in runs)
-
-
-def paper_notes(runs: Sequence[RecordedRun]) -> list[str]:
-    """Why runs on the paper's data stand beside none of its numbers, a sentence per reason."""
-    reasons: dict[str, list[str]] = {}
-    for run in runs:
-        reason = why_not_the_papers(run)
-        if reason and run.results is not None and run.results.dataset in PAPER_DATA:
-            reasons.setdefault(reason, []).append(run.name)
-    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
-
-
-def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> PageTable:
+def results_table(
+    runs: Sequence[RecordedRun], anchors: Mapping[str, str], references: Sequence[Reference] = ()
+) -> PageTable:
     """One row per finished run.
 
     Args:
         runs: The runs.
         anchors: Identifier of the section about each run, by name.
+        references: Published results.
     """
-    with_paper = has_paper(runs)
-    columns = [Column("Run"), *_measure_columns(with_paper), Column("Task-IL ACC", True), Column("AAA", True)]
+    published = published_of(runs, references)
+    columns = [Column("Run"), *_measure_columns(published), Column("Task-IL ACC", True), Column("AAA", True)]
     columns += [
         Column("Method"),
         Column("Plug-in"),
@@ -88,7 +74,7 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
         assert run.results is not None
         results = run.results
         row = [TableCell(run.name, run.name, anchors.get(run.name, ""))]
-        row += _beside_paper(run, [_number(results.acc), _number(results.fm)], with_paper)
+        row += _with_published(run, [_number(results.acc), _number(results.fm)], published)
         row += [
             _number(results.task_il_acc),
             _number(results.aaa),
@@ -102,13 +88,13 @@ def results_table(runs: Sequence[RecordedRun], anchors: Mapping[str, str]) -> Pa
     return PageTable(columns, rows)
 
 
-def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
+def seeds_table(runs: Sequence[RecordedRun], references: Sequence[Reference] = ()) -> PageTable:
     """One row per group of runs that differ only in their seed, if any group has at least two; a seed counts once."""
     groups = [one_per_seed(group) for group in by_seed(runs)]
     if all(len(group) == 1 for group in groups):
         return PageTable()
-    with_paper = has_paper(runs)
-    columns = [Column("Method"), *_measure_columns(with_paper), Column("Task-IL ACC", True), Column("Data")]
+    published = published_of(runs, references)
+    columns = [Column("Method"), *_measure_columns(published), Column("Task-IL ACC", True), Column("Data")]
     columns += [Column("Memory", True), Column("What differs"), Column("Runs")]
     varied = varied_settings(group[0] for group in groups)
     rows = []
@@ -119,7 +105,7 @@ def seeds_table(runs: Sequence[RecordedRun]) -> PageTable:
         *measures, task_il = [_mean(estimate(getattr(run.results, name) for run in group)) for name in names]
         options = ", ".join(one.describe(number) for one in varied if one.values[number])
         name = _text(method_title(first))
-        row = [name, *_beside_paper(group[0], measures, with_paper), task_il, _text(first.dataset)]
+        row = [name, *_with_published(group[0], measures, published), task_il, _text(first.dataset)]
         row += [_number(first.buffer_size, ".0f"), _text(options), _text(", ".join(run.name for run in group))]
         rows.append(row)
     return PageTable(columns, rows)
@@ -172,21 +158,27 @@ def _timing(run: RecordedRun) -> dict[str, str]:
     return {"training time": _duration(seconds).text, "steps": str(steps or ""), "per step": per_step}
 
 
-def _measure_columns(with_paper: bool) -> list[Column]:
-    titles = ("ACC", "paper", "Δ", "FM", "paper", "Δ") if with_paper else ("ACC", "FM")
+def published_of(runs: Sequence[RecordedRun], references: Sequence[Reference]) -> dict[str, Reference]:
+    """The published results that runs are comparable with, by the name of the run."""
+    return {run.name: found for run in runs if (found := reference_of(run, references)) is not None}
+
+
+def _measure_columns(published: Mapping[str, Reference]) -> list[Column]:
+    titles = ("ACC", "published", "Δ", "FM", "published", "Δ") if published else ("ACC", "FM")
     return [Column(title, True) for title in titles]
 
 
-def _beside_paper(run: RecordedRun, measures: Sequence[TableCell], with_paper: bool) -> list[TableCell]:
-    """ACC and FM, each followed by the paper's number and the difference, or why there are none, if ``with_paper``."""
-    if not with_paper:
+def _with_published(
+    run: RecordedRun, measures: Sequence[TableCell], published: Mapping[str, Reference]
+) -> list[TableCell]:
+    """ACC and FM, each followed by the published value and the difference, if any run has one."""
+    if not published:
         return list(measures)
-    target = paper_target(run)
+    found = published.get(run.name)
     row = []
-    for ours, theirs in zip(measures, (None, None) if target is None else (target.acc, target.fm), strict=True):
+    for ours, theirs in zip(measures, (None, None) if found is None else (found.acc, found.fm), strict=True):
         difference = float(ours.key) - theirs if ours.key and theirs is not None else None
-        missing = TableCell(reason=why_not_the_papers(run) or "")
-        row += [ours, *([missing] * 2 if theirs is None else [_number(theirs), _number(difference, "+.2f")])]
+        row += [ours, _number(theirs), _number(difference, "+.2f")]
     return row
 
 

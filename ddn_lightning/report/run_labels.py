@@ -30,5 +30,5 @@ def named_groups(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
 
 
 def method_title(results: Results) -> str:
-    """Method and plug-in as the tables of the paper call them."""
+    """Method and plug-in as tables call them."""
     return title_of(method_key(results.method), plugin_key(results.plugin))

@@ -117,7 +117,7 @@ class SeedGroup:
 
     @cached_property
     def title(self) -> str:
-        """Method and plug-in as the tables of the paper call them."""
+        """Method and plug-in as tables call them."""
         return title_of(method_key(self.results.method), plugin_key(self.results.plugin))
 
     @cached_property

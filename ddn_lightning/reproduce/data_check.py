@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
 from jsonargparse import ArgumentError, ArgumentParser
 
@@ -14,7 +13,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note
 from ddn_lightning.reproduce.plan import Run, data_options
-from ddn_lightning.runs.results import RESULTS_FILE, read_result
+from ddn_lightning.runs.results import read_result
 
 LOADING_OPTIONS = inspect.signature(TaskSequence).parameters.keys() - {"num_tasks"}  # do not change the data itself
 
@@ -29,31 +28,16 @@ def check_data(runs: Sequence[Run]) -> None:
         ConfigurationError: If the data of a finished run differs from the current data.
     """
     finished: dict[str, list[tuple[Run, DataRecord]]] = {}
-    unknown = 0
     for run in runs:
-        if read_result(run.folder) is None:
-            continue
-        record = _recorded(run.folder)
-        if record is None:
-            unknown += 1
-        else:
+        if (results := read_result(run.folder)) is not None:
+            record = DataRecord.from_plain(results.data)
             finished.setdefault(_settings(tuple(data_options(run))), []).append((run, record))
-    if unknown:
-        note(f"{unknown} of the runs found, of version 0.1, do not say which data they were trained on")
     for settings, known in finished.items():
         current = _current_record(settings)
         for run, record in known:
             difference = current and record.difference(current, f"the finished run {run.folder}")
             if difference is not None:
                 raise ConfigurationError(f"{difference}; choose another folder by --runs, or delete that run")
-
-
-def _recorded(folder: Path) -> DataRecord | None:
-    data = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8")).get("data")
-    try:
-        return None if data is None else DataRecord.from_plain(data)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{folder / RESULTS_FILE}: {error}") from error
 
 
 @cache

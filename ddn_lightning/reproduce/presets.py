@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.reproduce.cell import Cell
+from ddn_lightning.reproduce.grid import NONE, Cell
 
 FILE_NAME = "tuned.csv"
 PATTERN = ["preset", "setting", "data", "buffer", "method", "plugin"]
@@ -98,7 +98,8 @@ def _read(row: dict[str, str], configs: Path, place: str) -> PresetRow:
         raise ConfigurationError(f"{place}: expected {len(COLUMNS)} columns, got {list(row.values())}")
     for axis in AXES:
         name = row[axis]
-        if name and not (axis == "plugin" and name == "none") and not (configs / axis / f"{name}.yaml").is_file():
+        is_known = name in ("", NONE) or "." in name or (configs / axis / f"{name}.yaml").is_file()
+        if not is_known:  # a class, and another file, have a dot
             raise ConfigurationError(f"{place}: {axis} must be empty or a file in {configs / axis}, got {name}")
     if row["buffer"] and not row["buffer"].isdecimal():
         raise ConfigurationError(f"{place}: buffer must be empty or a number, got {row['buffer']}")

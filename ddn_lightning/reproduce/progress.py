@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ddn_lightning.report.tables import duration
-from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.executor import Event, log_of
+from ddn_lightning.reproduce.grid import Cell
 from ddn_lightning.reproduce.plan import Run
 
 GOOD, BAD = ("found", "finished"), ("failed", "diverged")

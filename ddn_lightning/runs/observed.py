@@ -51,15 +51,8 @@ class Observed:
 
 
 def observed_from(tensors: Mapping[str, Tensor]) -> Observed:
-    """The observations with these tensors; version 0.1 has the numbers of each task's classes, ``task_classes``."""
-    others = dict(tensors)
-    if "is_class_of_task" not in others:
-        classes = others.pop("task_classes")
-        if classes.dim() != 2 or classes.flatten().sort().values.tolist() != list(range(classes.numel())):
-            raise ValueError(f"task_classes must hold each of {classes.numel()} classes once, by task")
-        matrix = torch.zeros(len(classes), classes.numel(), dtype=torch.bool)
-        others["is_class_of_task"] = matrix.scatter(1, classes, True)
-    return Observed(**others)
+    """The observations with these tensors."""
+    return Observed(**tensors)
 
 
 def expected_shapes(is_class_of_task: Tensor, samples: int | None) -> dict[str, tuple[int | None, ...]]:

@@ -16,7 +16,7 @@ from ddn_lightning.runs.anytime import ANYTIME_FILE, AnytimeRecord, parse_anytim
 from ddn_lightning.runs.config import flat, load_yaml
 from ddn_lightning.runs.files import read_regular
 from ddn_lightning.runs.observed import OBSERVATIONS_FILE, Observed, parse_observed
-from ddn_lightning.runs.results import RESULTS_FILE, Results, parse_results
+from ddn_lightning.runs.results import RESULTS_FILE, Results
 
 CONFIG_FILE = "config.yaml"
 CURVES_FILE = "metrics.csv"
@@ -62,9 +62,7 @@ class RecordedRun:
     def is_finished(self) -> bool:
         """Whether all tasks are learned and evaluated."""
         results = self.results
-        if results is None or results.acc is None or results.divergence is not None:
-            return False
-        return results.tasks_finished == len(results.matrix)
+        return results is not None and results.acc is not None and results.is_finished
 
     def curve(self, name: str) -> Curve:
         """A logged value over the number of tasks learned."""
@@ -105,8 +103,8 @@ def read_run(folder: Path) -> RecordedRun:
         return RecordedRun(folder.name, folder, problems=["is not a folder"])
     problems: list[str] = []
     config = _read(folder / CONFIG_FILE, _config, problems) or {}
-    results = _read(folder / RESULTS_FILE, parse_results, problems)
-    rows = _read(folder / CURVES_FILE, _rows, problems)
+    results = _read(folder / RESULTS_FILE, Results.from_json, problems)
+    rows = _read(folder / CURVES_FILE, parse_curves, problems)
     observed = _read(folder / OBSERVATIONS_FILE, parse_observed, problems)
     anytime = _read(folder / ANYTIME_FILE, parse_anytime, problems) if results and results.anytime else None
     if results is not None and observed is not None and len(observed.is_class_of_task) != len(results.matrix):
@@ -147,8 +145,8 @@ def _config(content: bytes) -> dict[str, Any]:
     return settings
 
 
-def _rows(content: bytes) -> list[dict[str, float]]:
-    """The rows of a CSV file as numbers, without truncated rows."""
+def parse_curves(content: bytes) -> list[dict[str, float]]:
+    """The rows of ``metrics.csv`` as numbers, without truncated rows."""
     rows = []
     for line in csv.DictReader(content.decode().splitlines()):
         row = {name: float(value) for name, value in line.items() if name and value and _is_number(value)}

@@ -1,63 +1,197 @@
-"""``results.json``, written when a run ends."""
+"""``results.json``: the record of a run's results, written when the run ends."""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.runs.files import read_regular, write_text
 
 RESULTS_FILE = "results.json"
 MATRIX_FILE = "accuracy_matrix.csv"  # the same matrix, for spreadsheets
+SCHEMA = 1  # version of the file's format
 COMPLETE, INCOMPLETE, DIVERGED, STOPPED = "complete", "incomplete", "diverged", "stopped"  # values of "status"
-SPLITS = ("train", "test")  # of the record of the data
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
+Matrix = Sequence[Sequence[float | None]]  # after each task, the accuracy of each task; None where not measured
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The contents of ``results.json``; accuracies in percent, ``None`` or ``nan`` where nothing was measured."""
+    """The contents of ``results.json``; accuracies in percent, ``None`` where nothing was measured.
 
-    method: str  # class name
-    plugin: str | None  # class name of the distiller
+    Args:
+        status: ``complete``, ``incomplete``, ``stopped`` or ``diverged``.
+        reason: Why it has stopped or diverged.
+        method: Class name of the method.
+        plugin: Class name of the distiller, if any.
+        dataset: Name of the data.
+        buffer_size: Samples that the memory holds.
+        seed: Seed.
+        tasks_finished: Number of learned tasks.
+        accuracy_matrix: Accuracy matrix.
+        steps: Optimizer steps.
+        seconds: Training time.
+        cpu_minutes: Processor time of training.
+        average_accuracy: ACC of the matrix.
+        forgetting: FM.
+        backward_transfer: BWT.
+        average_anytime_accuracy: AAA.
+        forgetting_definition: Arguments of :class:`Forgetting`.
+        task_il_average_accuracy: ACC among the classes of each sample's task.
+        task_il_matrix: The matrix of these accuracies.
+        statistics: BatchNorm statistics of the evaluation: ``running``, ``memory`` or ``both``.
+        calibrated_average_accuracy: ACC with calibrated statistics, if ``statistics`` is ``both``.
+        calibrated_forgetting: FM with calibrated statistics.
+        calibrated_accuracy_matrix: The matrix with calibrated statistics.
+        measured_on: Images of the matrices: ``test`` or ``validation``.
+        evaluate_every_n_tasks: Tasks between two rows of the matrices, if not one.
+        images_per_task: Images of each task that the matrices were measured on, if not all.
+        validation: The validation split, if any.
+        test: Accuracies on the test images, if a run with a validation split has opened them.
+        chosen_on_seeds: Seeds by which the settings were chosen.
+        class_names: Names of the classes, if the data has any.
+        data: The record of the data.
+        versions: Versions of the packages.
+        anytime: Measures and cost of a continual evaluation.
+    """
+
+    status: str
+    method: str
     dataset: str
     buffer_size: int
     seed: int
-    acc: float | None  # average accuracy: on the test images, unless a run with a validation split never opened them
-    fm: float | None  # forgetting
-    bwt: float | None  # backward transfer
-    aaa: float | None  # average anytime accuracy
-    matrix: Tensor  # accuracy matrix
     tasks_finished: int
-    seconds: float | None  # training time
-    versions: Mapping[str, str]  # of the packages
-    class_names: tuple[str, ...] | None
-    divergence: str | None = None  # where and how training diverged
-    cpu_minutes: float | None = None  # processor time of training
-    statistics: str = "running"  # BatchNorm statistics of the evaluation: running, memory or both
-    calibrated_acc: float | None = None  # with calibrated BatchNorm statistics, if statistics is both
-    calibrated_fm: float | None = None
-    measured_on: str = "test"  # images of the matrix, FM, BWT and AAA: test or validation
-    validation_acc: float | None = None  # average accuracy on the validation split, if there is one
-    test_accuracies: tuple[float | None, ...] = ()  # of each task, if opened once after a run with a validation split
-    task_il_acc: float | None = None  # average accuracy among the classes of each sample's task
-    chosen_on_seeds: tuple[int, ...] = ()  # seeds by which the settings were chosen
-    forgetting_definition: Mapping[str, str] = field(default_factory=dict)  # arguments of Forgetting, if recorded
-    num_images: Mapping[str, int] = field(default_factory=dict)  # by split, as far as recorded
-    image_shape: tuple[int, ...] = ()  # channels, height, width, if recorded
-    anytime: Mapping[str, float] = field(default_factory=dict)  # measures and cost of a continual evaluation
+    accuracy_matrix: Matrix
+    plugin: str | None = None
+    reason: str | None = None
+    steps: int = 0
+    seconds: float | None = None
+    cpu_minutes: float | None = None
+    average_accuracy: float | None = None
+    forgetting: float | None = None
+    backward_transfer: float | None = None
+    average_anytime_accuracy: float | None = None
+    forgetting_definition: Mapping[str, str] = field(default_factory=dict)
+    task_il_average_accuracy: float | None = None
+    task_il_matrix: Matrix | None = None
+    statistics: str = "running"
+    calibrated_average_accuracy: float | None = None
+    calibrated_forgetting: float | None = None
+    calibrated_accuracy_matrix: Matrix | None = None
+    measured_on: str = "test"
+    evaluate_every_n_tasks: int | None = None
+    images_per_task: int | None = None
+    validation: Mapping[str, Any] | None = None
+    test: Mapping[str, Any] | None = None
+    chosen_on_seeds: Sequence[int] = ()
+    class_names: Sequence[str] | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    anytime: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix"):
+            _check_square(name, getattr(self, name) or [[None]])
+        for entry in fields(self):
+            if (kinds := KINDS.get(entry.type)) is not None:
+                _check(entry.name, getattr(self, entry.name), kinds)
+        for name, value in (self.test or {}).items():
+            for number in value if isinstance(value, list) else [value]:
+                _check(f"test/{name}", number, KINDS[float | None])
+
+    def to_json(self) -> str:
+        """The text of ``results.json``, with the version of its format."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> "Results":
+        """The results in a file's text.
+
+        Raises:
+            ConfigurationError: If the file is of another format.
+            ValueError, TypeError, LookupError: If it is damaged.
+        """
+        plain = dict(json.loads(text))
+        if (schema := plain.pop("schema", SCHEMA)) != SCHEMA:
+            raise ConfigurationError(f"{RESULTS_FILE} must be of schema {SCHEMA}, got {schema}: of another version")
+        names, seeds = plain.get("class_names"), plain.get("chosen_on_seeds") or ()
+        plain["class_names"] = None if names is None else tuple(map(str, names))
+        return cls(**{**plain, "chosen_on_seeds": tuple(map(int, seeds))})
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all tasks are learned, without divergence."""
+        return self.status != DIVERGED and self.tasks_finished >= len(self.accuracy_matrix)
+
+    @property
+    def divergence(self) -> str | None:
+        """Where and how training diverged, if it did."""
+        return str(self.reason) if self.status == DIVERGED else None
+
+    @property
+    def acc(self) -> float | None:
+        """Average accuracy: on the test images, unless a run with a validation split never opened them."""
+        return self._opened("average_accuracy")
+
+    @property
+    def calibrated_acc(self) -> float | None:
+        """The same with calibrated BatchNorm statistics."""
+        return self._opened("calibrated_average_accuracy")
+
+    @property
+    def task_il_acc(self) -> float | None:
+        """The same among the classes of each sample's task."""
+        return self._opened("task_il_average_accuracy")
+
+    @property
+    def validation_acc(self) -> float | None:
+        """Average accuracy on the validation split, if there is one."""
+        return self.average_accuracy if self.measured_on == "validation" else None
+
+    @property
+    def per_task(self) -> tuple[float | None, ...]:
+        """Final accuracy of each task, on the images of ``acc``."""
+        return tuple(self.accuracy_matrix[-1] if self.test is None else self.test["accuracies"])
+
+    @property
+    def fm(self) -> float | None:
+        """Forgetting."""
+        return self.forgetting
+
+    @property
+    def calibrated_fm(self) -> float | None:
+        """Forgetting with calibrated BatchNorm statistics."""
+        return self.calibrated_forgetting
+
+    @property
+    def bwt(self) -> float | None:
+        """Backward transfer."""
+        return self.backward_transfer
+
+    @property
+    def aaa(self) -> float | None:
+        """Average anytime accuracy."""
+        return self.average_anytime_accuracy
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """The accuracy matrix; ``nan`` where nothing was measured."""
+        rows = [[math.nan if value is None else value for value in row] for row in self.accuracy_matrix]
+        return torch.tensor(rows, dtype=torch.float32)
 
     @property
     def acc_measured_on(self) -> str:
         """The images of ``acc``: test or validation."""
-        return "test" if self.test_accuracies else self.measured_on
+        return self.measured_on if self.test is None else "test"
 
     @property
     def measures(self) -> str:
@@ -65,33 +199,38 @@ class Results:
         if self.measured_on == "test":
             return ""
         others = "FM, AAA (validation)"
-        return f"ACC, task-IL ACC (test), {others}" if self.test_accuracies else f"ACC, task-IL ACC, {others}"
+        return f"ACC, task-IL ACC, {others}" if self.test is None else f"ACC, task-IL ACC (test), {others}"
 
     @property
     def title(self) -> str:
         """Method and distiller."""
         return self.method if self.plugin is None else f"{self.method} + {self.plugin}"
 
+    @property
+    def num_images(self) -> dict[str, int]:
+        """Number of images by split, as far as the data was loaded."""
+        return {name: sum(facts["images_per_class"]) for name in ("train", "test") if (facts := self.data.get(name))}
 
-@dataclass(frozen=True)
-class RunResult:
-    """The final numbers of one run, in percent; ``None`` where nothing was measured.
-
-    ACC and accuracies are of the test images, unless a run with a validation split never opened them; FM is of the
-    images that the matrix was measured on.
-    """
-
-    acc: float | None  # average accuracy
-    fm: float | None  # forgetting
-    per_task: tuple[float | None, ...] = ()  # accuracy of each task
-    calibrated_acc: float | None = None  # with calibrated BatchNorm statistics, if the run was evaluated with both
-    calibrated_fm: float | None = None
+    def _opened(self, name: str) -> float | None:
+        return getattr(self, name) if self.test is None else self.test.get(name)
 
 
-def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+KINDS: dict[Any, tuple[type, ...]] = {
+    str: (str,),
+    int: (int,),
+    str | None: (str, type(None)),
+    int | None: (int, type(None)),
+    float | None: (int, float, type(None)),
+    Mapping[str, str]: (dict,),
+    Mapping[str, Any]: (dict,),
+    Mapping[str, Any] | None: (dict, type(None)),
+}
+
+
+def write_results(folder: Path, results: Results) -> None:
     """Write ``results.json``, and its accuracy matrix as CSV."""
-    write_text(folder / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
-    matrix = results["accuracy_matrix"]
+    write_text(folder / RESULTS_FILE, results.to_json())
+    matrix = results.accuracy_matrix
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["after_task", *(f"task_{task + 1}" for task in range(len(matrix)))])
@@ -99,109 +238,41 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     write_text(folder / MATRIX_FILE, table.getvalue())
 
 
-def read_result(folder: Path) -> RunResult | None:
-    """The result of a run that has learned all its tasks; ``None`` if it has not, or has diverged."""
+def read_results(folder: Path) -> Results | None:
+    """The results in a run folder; ``None`` if there are none, or none that can be read."""
     try:
-        results = json.loads(read_regular(folder / RESULTS_FILE))
-        matrix = results["accuracy_matrix"]
-        if results["tasks_finished"] < len(matrix) or results.get("status") == DIVERGED:
-            return None
-        test = results.get("test")
-        measured, per_task = (results, matrix[-1]) if test is None else (test, test["accuracies"])
-        return RunResult(
-            acc=_number(measured["average_accuracy"]),
-            fm=_number(results["forgetting"]),
-            per_task=tuple(map(_number, per_task)),
-            calibrated_acc=_number(measured.get("calibrated_average_accuracy")),
-            calibrated_fm=_number(results.get("calibrated_forgetting")),
-        )
-    except UNREADABLE:
+        return Results.from_json(read_regular(folder / RESULTS_FILE))
+    except (*UNREADABLE, ConfigurationError):
         return None
+
+
+def read_result(folder: Path) -> Results | None:
+    """The results of a run that has learned all its tasks; ``None`` if it has not, or has diverged."""
+    results = read_results(folder)
+    return results if results is not None and results.is_finished else None
 
 
 def read_divergence(folder: Path) -> str | None:
     """Where and how the run in a folder has diverged; ``None`` if it has not."""
-    return _reason(folder, DIVERGED)
+    results = read_results(folder)
+    return None if results is None else results.divergence
 
 
 def read_stop(folder: Path) -> str | None:
     """Why the run in a folder has stopped at a task's end, as it was told to; ``None`` if it has not."""
-    return _reason(folder, STOPPED)
+    results = read_results(folder)
+    return str(results.reason) if results is not None and results.status == STOPPED else None
 
 
-def parse_results(content: bytes) -> Results:
-    """Parse ``results.json``. A damaged file raises an error of almost any type."""
-    results = json.loads(content.decode())
-    matrix = [[math.nan if value is None else float(value) for value in row] for row in results["accuracy_matrix"]]
+def _check_square(name: str, matrix: Matrix) -> None:
     if not matrix or any(len(row) != len(matrix) for row in matrix):
-        raise ValueError("the accuracy matrix must be a square")
-
-    test = results.get("test") or {}
-    measured_on = str(results.get("measured_on", "test"))
-
-    def number(name: str, part: Mapping[str, Any] = results) -> float | None:
-        value = part.get(name)
-        return None if value is None or not math.isfinite(float(value)) else float(value)
-
-    names = results.get("class_names")
-    splits = {name: dict(facts) for name, facts in dict(results.get("data") or {}).items() if name in SPLITS and facts}
-    plugin = results.get("plugin")
-    return Results(
-        method=str(results["method"]),
-        plugin=None if plugin is None else str(plugin),
-        dataset=str(results["dataset"]),
-        buffer_size=int(results["buffer_size"]),
-        seed=int(results["seed"]),
-        acc=number("average_accuracy", test or results),
-        fm=number("forgetting"),
-        bwt=number("backward_transfer"),
-        aaa=number("average_anytime_accuracy"),
-        matrix=torch.tensor(matrix),
-        tasks_finished=int(results["tasks_finished"]),
-        seconds=number("seconds"),
-        versions={str(package): str(version) for package, version in dict(results.get("versions", {})).items()},
-        class_names=None if names is None else tuple(map(str, names)),
-        divergence=str(results.get("reason")) if results.get("status") == DIVERGED else None,
-        cpu_minutes=number("cpu_minutes"),
-        statistics=str(results.get("statistics", "running")),
-        calibrated_acc=number("calibrated_average_accuracy", test or results),
-        calibrated_fm=number("calibrated_forgetting"),
-        measured_on=measured_on,
-        validation_acc=number("average_accuracy") if measured_on == "validation" else None,
-        test_accuracies=tuple(map(_number, test.get("accuracies", ()))),
-        task_il_acc=_task_il_acc(test or results),
-        chosen_on_seeds=tuple(map(int, results.get("chosen_on_seeds") or ())),
-        forgetting_definition={str(k): str(v) for k, v in dict(results.get("forgetting_definition") or {}).items()},
-        num_images={name: sum(map(int, facts["images_per_class"])) for name, facts in splits.items()},
-        image_shape=tuple(map(int, splits["train"]["image_shape"])) if "train" in splits else (),
-        anytime=_numbers(results.get("anytime") or {}),
-    )
+        raise ValueError(f"{name} must be a square")
+    for row in matrix:
+        for value in row:
+            _check(name, value, KINDS[float | None])
 
 
-def _task_il_acc(results: Mapping[str, Any]) -> float | None:
-    """The recorded value; of results of 0.1, which have the matrix only, the mean of its last row."""
-    if "task_il_average_accuracy" in results or "task_il_matrix" not in results:
-        values = [results.get("task_il_average_accuracy")]
-    else:
-        values = results["task_il_matrix"][-1]
-    numbers = [float(value) for value in values if value is not None]
-    is_whole = len(numbers) == len(values) > 0 and all(map(math.isfinite, numbers))
-    return sum(numbers) / len(numbers) if is_whole else None
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers among some values."""
-    return {str(k): float(v) for k, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}
-
-
-def _reason(folder: Path, status: str) -> str | None:
-    """The reason for a status; ``None`` if the run has another."""
-    try:
-        results = json.loads(read_regular(folder / RESULTS_FILE))
-        return str(results["reason"]) if results["status"] == status else None
-    except UNREADABLE:
-        return None
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _check(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not is_finite:
+        raise ValueError(f"{name} must be of {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.60}")

@@ -119,7 +119,7 @@ class RunFolder:
     def begin(self, config: str) -> None:
         """Remove what an abandoned run left, and write the configuration: training begins."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.written.begin(ALL_FILES)
+        self.written.begin([*ALL_FILES, *self._events()])
         for path in self._leftovers:
             path.unlink(missing_ok=True)
         if _content(self.path / CONFIG_FILE) != config.encode():
@@ -132,9 +132,8 @@ class RunFolder:
             if self._claimed in (None, _stamp(self.written.path)):
                 self._undo(self._before)
             else:
-                events = [path.name for path in self.path.glob(f"{TENSORBOARD}*")]
                 with suppress(OSError):  # a disk may be full: the record without checksums stays
-                    self.written.begin(events)
+                    self.written.begin(self._events())
                     self.written.finish()
         self._before = None
         self.unlock()
@@ -144,6 +143,10 @@ class RunFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _events(self) -> list[str]:
+        """TensorBoard's files that were made since the claim."""
+        return [path.name for path in self.path.glob(f"{TENSORBOARD}*") if path not in self._entries]
 
     def _undo(self, before: dict[str, bytes | None]) -> None:
         """Remove what was made since the claim, and the folder if it is new and nothing else is in it."""
@@ -192,10 +195,11 @@ def _files_of_abandoned(path: Path) -> list[Path]:
         name = entry.relative_to(path).as_posix()
         if name == FILES_FILE or (name == CHECKPOINTS and entry.is_dir()):
             continue
-        is_own = name in names and written.is_own(name)
-        if not is_own and entry not in partial and not name.startswith(TENSORBOARD):
+        is_log = name.startswith(TENSORBOARD)
+        is_own = entry in partial or ((is_log or name in names) and written.is_own(name))
+        if not is_own and not is_log:  # one that is not recorded is in nobody's way
             raise ConfigurationError(f"there is no checkpoint to resume from, and {belongs_to_user(entry)}")
-        if name not in (CONFIG_FILE, HPARAMS_FILE):  # which are replaced
+        if is_own and name not in (CONFIG_FILE, HPARAMS_FILE):  # which are replaced
             found.append(entry)
     return found
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ddn_lightning.report.tables import markdown_table
 from ddn_lightning.reproduce.executor import Executor, log_of
+from ddn_lightning.reproduce.grid import as_option
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.reproduce.progress import ENDED
-from ddn_lightning.tune.ranges import as_option
 from ddn_lightning.tune.study import DIVERGED, ArmStudy, Trial, score_of, values_of
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import yaml
 
 from ddn_lightning.report.tables import as_ranges, csv_table
+from ddn_lightning.reproduce.grid import as_option
 from ddn_lightning.reproduce.presets import COLUMNS, FILE_NAME
 from ddn_lightning.runs.config import load_yaml
 from ddn_lightning.runs.files import write_text
-from ddn_lightning.tune.ranges import Value, as_option
+from ddn_lightning.tune.ranges import Value
 from ddn_lightning.tune.search import Search
 from ddn_lightning.tune.study import DIVERGED, ArmStudy, score_of, values_of
 

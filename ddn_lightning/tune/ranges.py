@@ -1,6 +1,5 @@
 """The ranges of a search: ``configs/tune/*.yaml``, from the name of an option to its range."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.reproduce.grid import as_option
 from ddn_lightning.runs.config import read_settings
 
 FOLDER = "tune"  # in the folder of configurations
@@ -73,15 +73,6 @@ def ranges_of(configs: Path, method: str, plugin: str) -> tuple[Range, ...]:
 def read_ranges(path: Path) -> list[Range]:
     """The ranges in a file."""
     return [_range(str(option), plain, f"{path}: {option}") for option, plain in read_settings(path).items()]
-
-
-def as_option(value: Value) -> str:
-    """A value as it is written on the command line.
-
-    >>> as_option(0.01), as_option(True), as_option("separate"), as_option(None)
-    ('0.01', 'true', 'separate', 'null')
-    """
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def as_options(values: Mapping[str, Value]) -> list[str]:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import title_of
-from ddn_lightning.report.paper import Target
-from ddn_lightning.reproduce.cell import Cell
-from ddn_lightning.reproduce.plan import Options, Run, plan
+from ddn_lightning.reproduce.grid import NONE, Cell
+from ddn_lightning.reproduce.plan import Options, Run, plan, short_name
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
 from ddn_lightning.tune.ranges import Range, Value, as_options
 
@@ -34,12 +33,12 @@ class Arm:
         >>> Arm(Cell("online", "cifar10", 200, "er", "ddn"), ()).name
         'er-ddn'
         """
-        return self.cell.method if self.cell.plugin == "none" else f"{self.cell.method}-{self.cell.plugin}"
+        return "-".join(short_name(part) for part in (self.cell.method, self.cell.plugin) if part != NONE)
 
     @property
     def title(self) -> str:
         """Method and plug-in, for readers."""
-        return title_of(self.cell.method, self.cell.plugin)
+        return title_of(short_name(self.cell.method), short_name(self.cell.plugin))
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Search:
         settings therefore never finds the runs of this one.
         """
         options = replace(self.options, extra=[*self.options.extra, *self._protocol_options(), *as_options(values)])
-        runs = plan([Target(arm.cell)], self.seeds, self.rows, options)
+        runs = plan([arm.cell], self.seeds, self.rows, options)
         folder = self.folder / arm.name
         return [replace(run, folder=folder / f"trial-{number:03}-seed{run.seed}-{_fingerprint(run)}") for run in runs]
 

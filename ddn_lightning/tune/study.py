@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, create_trial
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs.files import read_regular
-from ddn_lightning.runs.results import RESULTS_FILE, UNREADABLE, parse_results
+from ddn_lightning.runs.results import RESULTS_FILE, UNREADABLE, Results
 from ddn_lightning.tune.ranges import Range, Value
 from ddn_lightning.tune.search import Arm, Search
 
@@ -133,7 +133,7 @@ def read_score(folder: Path) -> float | None:
     """
     path = folder / RESULTS_FILE
     try:
-        results = parse_results(read_regular(path))
+        results = Results.from_json(read_regular(path))
     except UNREADABLE as error:
         raise ConfigurationError(f"{path} must hold the results of a trial: {error}") from error
     if results.acc_measured_on != SCORED_ON:

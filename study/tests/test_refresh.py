@@ -25,7 +25,7 @@ def test_every_figure_is_drawn_from_the_records() -> None:
 
 def labels_of(figure: Figure) -> list[str]:
     panels = [text.get_text() for panel in figure.axes for text in (*panel.texts, panel.title)]
-    legend = [text.get_text() for text in figure.legends[0].texts]
+    legend = [text.get_text() for legend in figure.legends for text in legend.texts]
     return [label for label in (*panels, *legend) if label]
 
 

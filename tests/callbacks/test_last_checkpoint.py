@@ -21,7 +21,6 @@ from torch import distributed
 
 from ddn_lightning import ER, ConfigurationError, LastCheckpoint, LowRankMemory, PermutedPixels, ReplayMethod
 from ddn_lightning.callbacks.stop_signals import STOP_SIGNALS, Interrupted
-from ddn_lightning.cli import main
 from ddn_lightning.errors import SavingError
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
@@ -250,16 +249,6 @@ def test_a_full_disk_before_a_runs_first_checkpoint_promises_none(
     with pytest.raises(SavingError, match="could not be written to checkpoints/last.ckpt, there is none yet: "):
         trained(fit, max_steps=3)
     assert saved_step() == 5
-
-
-def test_the_name_of_version_0_1_works_and_notes_its_replacement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    options = "--trainer.enable_progress_bar false --trainer.callbacks SaveProgress --trainer.callbacks.folder old"
-    assert main(["fit", "--config", str(QUICKSTART), "--trainer.max_steps", "2", *options.split()]) == 0
-    assert (tmp_path / "old" / "last.ckpt").is_file()
-    assert "note: SaveProgress is called LastCheckpoint now" in capsys.readouterr().err
 
 
 def test_a_trial_with_fast_dev_run_leaves_the_checkpoint_alone(fit: Callable[..., ReplayMethod]) -> None:

@@ -153,18 +153,6 @@ def test_neither_a_resume_nor_a_validation_takes_other_images(
     make_trainer().test(er(), TinySequence(batch_size=6, **other), ckpt_path=path, verbose=False)
 
 
-def test_a_checkpoint_from_before_the_split_resumes_without_one(fit: Fit, tmp_path: Path) -> None:
-    path = tmp_path / "old.ckpt"
-    fit(er, max_steps=4).trainer.save_checkpoint(path)
-    old = torch.load(path, weights_only=True)
-    del old["ddn_lightning"]["sequence"]["validation"]
-    del old["ddn_lightning"]["contents"]["ddn_lightning/sequence/validation"]
-    torch.save(old, path)
-    assert_equal(outcome(fit(er, ckpt_path=path)), outcome(fit(er)))
-    with pytest.raises(ConfigurationError, match="validation must be that of the checkpoint, None, got {'share': None"):
-        fit(er, TinySequence(**SPLIT), ckpt_path=path)
-
-
 @pytest.mark.parametrize(
     "wrong", [{"class_il": [1.0, 2.0, 200.0]}, {"class_il": [1.0]}, {"other": [1.0] * 3}, {"task_il": "no"}, [1.0]]
 )

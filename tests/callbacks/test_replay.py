@@ -15,6 +15,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from torch.nn import functional
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
+from torchvision.transforms import v2
 
 from ddn_lightning import (
     ER,
@@ -148,6 +149,17 @@ def test_a_function_gives_batches_another_form_and_another_reads_the_scores() ->
         scores=lambda module, images: module(pixel_values=images)["logits"],
     )
     assert_equal(trained(ByName, replay), trained())
+
+
+def test_an_own_augmentation_resumes_exactly(tmp_path: Path) -> None:
+    def replay() -> Replay:
+        return Replay(10, 5, transform=v2.RandomAffine(20))
+
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    whole = trained(AdamWithDropout, replay(), callbacks=(saving,), enable_checkpointing=True)
+    assert_equal(trained(AdamWithDropout, replay(), ckpt_path=tmp_path / "step=5.ckpt", seed=1), whole)
+    usual, _ = trained(AdamWithDropout)
+    assert not torch.equal(whole[0].head.weight, usual.head.weight)  # type: ignore[arg-type]
 
 
 def test_hooks_of_the_module_on_batches_come_after_the_join() -> None:

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from tiny import TinySequence
 from torch import nn
 
-from ddn_lightning import ER, ConfigurationError, DataDistillNet, ReplayMethod, ResNet18, load
+from ddn_lightning import ER, DataDistillNet, ReplayMethod, ResNet18, load
 from ddn_lightning.callbacks.task_callback import TaskCallback
 
 HOOKS = [
@@ -98,18 +98,6 @@ def test_a_checkpoint_saved_after_max_steps_resumes_in_its_epoch(
     assert resumed.trainer.global_step == 18
     for first, second in zip(weights(expected), weights(resumed), strict=True):
         torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
-
-
-def test_a_checkpoint_of_version_0_1_without_its_epoch_is_refused(fit: Callable[..., ReplayMethod]) -> None:
-    """After a resume at an epoch's end, 0.1 did not count the next epoch as begun."""
-    fit(make, sequence(), max_steps=8).trainer.save_checkpoint("stopped.ckpt")
-    checkpoint = torch.load("stopped.ckpt", weights_only=True)
-    del checkpoint["ddn_lightning"]["format"], checkpoint["ddn_lightning"]["contents"]
-    for counters in ("total", "current"):
-        checkpoint["loops"]["fit_loop"]["epoch_progress"][counters]["started"] = 2  # as many as processed
-    torch.save(checkpoint, "old.ckpt")
-    with pytest.raises(ConfigurationError, match="version 0.1 does not record its epoch"):
-        fit(make, sequence(), ckpt_path=Path("old.ckpt"))
 
 
 @pytest.mark.parametrize(("evaluation", "max_steps"), [("validate", 8), ("test", 9)])

@@ -3,13 +3,13 @@
 import os
 import resource
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from damage import damaged
+from damage import CANARY, damaged
 from tiny import Fit, TinySequence, quiet_trainer, small_net
 
 import ddn_lightning
@@ -17,6 +17,7 @@ from ddn_lightning import ER, ConfigurationError, ReplayMethod, TimmBackbone
 from ddn_lightning.checkpoint.reading import read_checkpoint
 
 FEW, MANY = 40, 1000
+PEAK_RESET = Path("/proc/self/clear_refs")
 
 
 def nested() -> list[Any]:
@@ -61,6 +62,16 @@ def test_a_compressed_archive_is_refused_before_it_is_unpacked() -> None:
     assert Path("small.ckpt").stat().st_size < 10**5
     with pytest.raises(ConfigurationError, match="its entries are compressed"):
         read_checkpoint("small.ckpt")
+
+
+def test_an_entry_that_claims_more_than_the_file_is_refused() -> None:
+    torch.save({"a": torch.zeros(10)}, "plain.ckpt")
+    with zipfile.ZipFile("plain.ckpt") as plain, zipfile.ZipFile("large.ckpt", "w") as large:
+        for name in plain.namelist():
+            large.writestr(name, plain.read(name))
+        large.filelist[-1].file_size = 10**12  # in the archive's directory
+    with pytest.raises(ConfigurationError, match="its entries are larger than the file"):
+        read_checkpoint("large.ckpt")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -125,37 +136,51 @@ def test_the_plug_in_of_a_user_is_kept(fit: Fit) -> None:
 
 def bad_endings(content: bytes, numbers: range, suffix: str, read: Callable[[str], object]) -> list[str]:
     """The damages that end otherwise than in one line, or in a whole file, and more memory than file and 300 MB."""
+    if PEAK_RESET.exists():  # on Linux, where the peak is that of the whole process otherwise
+        PEAK_RESET.write_text("5")
     bad, before = [], peak_memory()
     for number in numbers:
         path = Path(f"damaged{suffix}")
         path.write_bytes(damaged(content, number))
         try:
             read(str(path))
-            if suffix == ".ckpt" and path.read_bytes() != content and number % 8 in (0, 6, 7):
+            if suffix == ".ckpt" and path.read_bytes() != content and number % 8 in (0, 6):
                 bad.append(f"{number}: read")
         except ConfigurationError as error:
             if "\n" in str(error) or "weights_only" in str(error):
                 bad.append(f"{number}: {error}")
         except Exception as error:  # the caller lists them
             bad.append(f"{number}: {type(error).__name__}: {error}")
-    if (memory := peak_memory() - before) > len(content) + 300 * 2**20:
-        bad.append(f"{memory} bytes of memory")
-    return bad
+    memory = peak_memory() - before
+    print(f"{len(numbers)} damaged {suffix} of {len(content)} bytes: {memory} bytes more at the peak")
+    return [*bad, f"{memory} bytes of memory"] if memory > len(content) + 300 * 2**20 else bad
 
 
 def peak_memory() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+@pytest.fixture
+def canary(monkeypatch: pytest.MonkeyPatch, imported: list[str]) -> Iterator[list[str]]:
+    """Nothing is executed or imported, except encodings by zipfile."""
+    Path(f"{CANARY.decode()}.py").write_text("open('executed.txt', 'w')\n")
+    monkeypatch.syspath_prepend(Path().absolute())
+    yield imported
+    assert not [name for name in imported if name.partition(".")[0] != "encodings"]
+    assert not Path("executed.txt").exists()
+
+
 @pytest.mark.parametrize("how_many", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_a_damaged_checkpoint_is_refused_in_one_line(saved: ReplayMethod, how_many: int) -> None:
+def test_a_damaged_checkpoint_is_refused_in_one_line(saved: ReplayMethod, how_many: int, canary: list[str]) -> None:
     content = Path("good.ckpt").read_bytes()
+    ddn_lightning.load("good.ckpt")
+    canary.clear()
     assert not bad_endings(content, range(how_many), ".ckpt", ddn_lightning.load)
 
 
 @pytest.mark.parametrize("how_many", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("suffix", [".pt", ".legacy.pt", ".safetensors"])
-def test_a_damaged_file_of_weights_is_refused_in_one_line(suffix: str, how_many: int) -> None:
+def test_a_damaged_file_of_weights_is_refused_in_one_line(suffix: str, how_many: int, canary: list[str]) -> None:
     timm, save_file = pytest.importorskip("timm"), pytest.importorskip("safetensors.torch").save_file
     state = timm.create_model("test_resnet").state_dict()
     if suffix == ".safetensors":
@@ -164,6 +189,7 @@ def test_a_damaged_file_of_weights_is_refused_in_one_line(suffix: str, how_many:
         torch.save(state, "good", _use_new_zipfile_serialization=suffix == ".pt")
     content = Path("good").read_bytes()
     TimmBackbone("test_resnet", pretrained="good" if suffix != ".safetensors" else _renamed("good", suffix))
+    canary.clear()
     numbers = range(how_many // 3 + 1)
     assert not bad_endings(content, numbers, suffix, lambda path: TimmBackbone("test_resnet", pretrained=path))
 

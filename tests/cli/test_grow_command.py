@@ -34,7 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "runs"
     fit = [*FIT, "--runs", str(folder)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFigures, "_draw", lambda self: [])
+        patch.setattr(RunFigures, "_draw", lambda self, run: [])
         assert main([*fit, "--name", "three", "--data.num_tasks=3"]) == 0
         assert main([*fit, "--name", "five", "--data.num_tasks=5"]) == 0
     return folder

@@ -11,7 +11,8 @@ import torch
 import yaml
 from PIL import Image
 
-from ddn_lightning.cli import main
+from ddn_lightning.cli import ddn, main
+from ddn_lightning.cli.commands import COMMANDS, TRAINER_COMMANDS
 from ddn_lightning.cli.imports import check_class_paths
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
@@ -61,7 +62,10 @@ def test_a_class_of_the_current_folder_is_imported_only_if_it_is_named(
         "test": ["test", run],
         "test of a file": ["test", f"--config={config[1]}", *config[2:]],
         "validate": ["validate", *config],
+        "test of a kept checkpoint": ["test", f"{run}/kept/best.ckpt"],
     }
+    Path(run, "kept").mkdir()
+    shutil.copy(config[-1], f"{run}/kept/best.ckpt")
     for name, words in commands.items():
         capsys.readouterr()
         assert main(words) == 2, name
@@ -74,6 +78,32 @@ def test_a_class_of_the_current_folder_is_imported_only_if_it_is_named(
         assert Path("executed.txt").exists()
         Path("executed.txt").unlink()
         del sys.modules["own_net"]
+
+
+def test_the_test_of_a_run_writes_nothing_that_its_configuration_says(run: str) -> None:
+    settings = yaml.safe_load(Path(run, "config.yaml").read_text())
+    profiler = {"class_path": "lightning.pytorch.profilers.SimpleProfiler"}
+    logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "elsewhere"}}
+    settings["trainer"] |= {
+        "logger": logger,
+        "profiler": profiler | {"init_args": {"dirpath": "elsewhere", "filename": "profile"}},
+        "callbacks": {"class_path": "lightning.pytorch.callbacks.DeviceStatsMonitor"},  # which needs a logger
+        "default_root_dir": "elsewhere",
+    }
+    Path(run, "config.yaml").write_text(yaml.safe_dump(settings))
+    assert main(["test", run, "--import", "own_net"]) == 0
+    assert not Path("elsewhere").exists()
+    assert main(["test", run, "--import", "own_net", "--trainer.logger", str(logger)]) == 0
+    assert Path("elsewhere").exists()  # as the user says
+
+
+@pytest.mark.parametrize("name", [*TRAINER_COMMANDS, *COMMANDS])
+def test_the_current_folder_is_searched_only_by_commands_for_the_users_own_configuration(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [folder for folder in sys.path if folder])
+    with ddn._imports_of([name]):
+        assert ("" in sys.path) == (name in ("fit", "reproduce", "tune"))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "", "..own_net"])

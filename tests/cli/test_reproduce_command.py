@@ -17,9 +17,10 @@ from rich.console import Console
 
 from ddn_lightning.cli import main
 from ddn_lightning.cli import reproduce_command as command
-from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.executor import Event, ProcessExecutor
-from ddn_lightning.reproduce.plan import Run
+from ddn_lightning.reproduce.grid import Cell, read_grid, select
+from ddn_lightning.reproduce.plan import Options, Run, plan
+from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.reproduce.progress import PlanProgress
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -68,33 +69,48 @@ def test_the_format_is_an_option_or_follows_the_suffix(
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_missing_methods_are_listed_with_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--datasets", "cifar10", "--buffers", "200", "--plugins", "none", "--seeds", "1", "--format", "json")
-    assert reproduce("table1", *options) == 0
-    rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)}
-    missing = {name for name in rows if not (CONFIGS / "method" / f"{name}.yaml").exists()}
-    assert {name for name, row in rows.items() if row["status"] == "not available"} == missing
-    assert rows["lodm"]["acc_paper"] == 30.57
-    assert (rows["er"]["acc"], rows["er"]["acc_std"], rows["er"]["acc_difference"]) == (41.0, None, 4.95)
+def test_a_plan_of_the_user_is_run_beside_published_results(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_text("seeds: [1, 2]\ncells: [{setting: offline, data: digits, method: [er, derpp]}]")
+    Path("published.csv").write_text("method,plugin,data,buffer_size,acc,fm,source\nER,none,digits,100,40,,them\n")
+    assert reproduce("mine.yaml", "--reference", "published.csv") == 0
+    lines = capsys.readouterr().out.splitlines()
+    *_, header, _, er, derpp = ([cell.strip() for cell in line.split("|")] for line in lines)
+    assert header[5:10] == ["ACC ↑", "published", "Δ", "FM ↓", "published"]
+    assert er[4:11] == ["ER", "41.50 ± 0.71 (2)", "40.00", "+1.50", "48.50 ± 0.71 (2)", "-", "-"]
+    assert er[-2] == "them"
+    assert derpp[4:6] == ["DER++", "41.50 ± 0.71 (2)"]
+
+
+def test_a_dry_run_is_a_table_no_wider_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert reproduce("table1", "--methods", "er", "--dry-run") == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[1].split()[1] == "CPU"
+    assert max(map(len, lines)) <= 60
+    assert "120" in lines[-2]  # runs of all cells
+    assert "add --measure" in printed.err
+    assert not RUNS.exists()
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_papers_numbers_are_left_out_beside_runs_with_another_network(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--methods", "er", "--datasets", "cifar10", "--buffers", "200", "--plugins", "none", "--seeds", "1")
-    table = ("table1", *options, "--width", "20")
-    assert reproduce(*table) == 0
-    (path,) = RUNS.glob("*/results.json")
-    recorded = {"method": "ER", "dataset": "cifar10", "buffer_size": 200, "seed": 1, "tasks_finished": 5}
-    matrix = [[50.0] * 5] * 5
-    path.write_text(json.dumps(json.loads(path.read_text()) | recorded | {"accuracy_matrix": matrix}))
-    backbone = {"class_path": "ddn_lightning.ResNet18", "init_args": {"width": 20}}
-    config = {"model": {"init_args": {"backbone": backbone}}, "data": {"init_args": {"epochs_per_task": 1}}}
-    (path.parent / "config.yaml").write_text(json.dumps(config))
+def test_a_dry_run_knows_the_cost_of_finished_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(*DIGITS[:-1]) == 0  # the first seed
     capsys.readouterr()
-    assert reproduce(*table) == 0
-    text = capsys.readouterr().out
-    assert "36.05" not in text
-    assert "- ER, cifar10, 200: width 20 instead of 64\n" in text
+    assert reproduce(*DIGITS, "--dry-run") == 0
+    cells = [[cell.strip() for cell in line.split("│")] for line in capsys.readouterr().out.splitlines()]
+    assert ["0.2", "4", "2"] in [line[1:4] for line in cells]
+    assert [line[1:4] for line in cells].count(["0.1", "2", "1"]) == 2  # 6 minutes each
+
+
+@pytest.mark.slow
+def test_a_dry_run_measures_the_cost_by_a_few_batches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce("digits", "--methods", "er", "--plugins", "none", "--seeds", "1", "--dry-run", "--measure") == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if " er " in line]
+    assert 0 < float(row.split("│")[1]) < 0.1
+    assert not RUNS.exists()
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -110,22 +126,6 @@ def test_a_run_that_diverged_is_listed_but_not_averaged(capsys: pytest.CaptureFi
         assert "diverged: offline-digits-100-er-ddn-seed1" in printed.err
         assert "loss became nan in task 2 at step 7" in printed.err
         assert "4 of 4 runs done, 1 of them diverged" in printed.err
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_the_collection_shows_missing_and_diverged_runs_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    RUNS.mkdir()
-    (RUNS / "diverging").write_text("er-hard-seed11")
-    (RUNS / "poison").write_text("er-ddn-lookaheadstep-seed12")
-    options = ("collection", "--methods", "er", "icarl", "--seeds", "11", "12")
-    assert reproduce(*options) == 1
-    *_, er, icarl = (line.split(" | ")[3:] for line in capsys.readouterr().out.splitlines())
-    both = "51.50 ± 0.71 / 38.50 ± 0.71 (2)"
-    assert er[:4] == ["ER", both, "61.50 ± 0.71 / - (2)", "52.00 / 38.00 (1), 1 of 2 runs, 1 diverged"]
-    assert er[5] == "51.00 / 39.00 (1), 1 of 2 runs"
-    assert icarl[:2] == ["iCaRL", both]
-    assert reproduce(*options, "--format", "json") == 1
-    assert [record["n"] for record in json.loads(capsys.readouterr().out)] == [2, 1, 1, 2]
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -197,7 +197,7 @@ def test_there_is_a_job_for_each_gpu(
 
 
 def test_on_a_terminal_there_is_a_live_table() -> None:
-    cell = Cell("online", "cifar10", 200, "er", "ddn", "alpha=1")
+    cell = Cell("online", "cifar10", 200, "er", "ddn", (("model.distiller.alpha", "1"),))
     runs = [Run(cell, seed, (), RUNS / f"run-{seed}") for seed in range(4)]
     console = Console(force_terminal=True, width=120, record=True)
     with PlanProgress(runs, 1, console) as progress:
@@ -230,9 +230,9 @@ def test_a_plan_killed_half_way_resumes_with_the_same_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = ("digits", "--methods", "er", "--plugins", "none", "--seeds", "1", "2")
-    assert reproduce(*options, "--dry-run") == 0
-    lines = capsys.readouterr().out.splitlines()
-    first, second = (RUNS / line.rpartition(" ")[2] for line in lines)
+    cells = select(read_grid("digits", CONFIGS).cells, {"methods": ["er"], "plugins": ["none"]})
+    planned = plan(cells, [1, 2], read_presets(CONFIGS), Options(CONFIGS, RUNS))
+    first, second = (run.folder for run in planned)
 
     arguments = ["reproduce", *options, "--configs", str(CONFIGS)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -251,6 +251,6 @@ def test_a_plan_killed_half_way_resumes_with_the_same_numbers(
     assert "found offline-digits-100-er-seed1" in capsys.readouterr().err
     assert (first / "results.json").stat().st_mtime_ns == written
     assert "--ckpt_path auto" in second.with_name(f"{second.name}.log").read_text()
-    for line, folder in zip(lines, (first, second), strict=True):  # as if never stopped
-        assert main([*shlex.split(line)[1:], "--runs", "elsewhere"]) == 0
-        assert matrix(Path("elsewhere") / folder.name / "results.json") == matrix(folder / "results.json")
+    for run in planned:  # as if never stopped
+        assert main([*run.command(), "--runs", "elsewhere"]) == 0
+        assert matrix(Path("elsewhere") / run.folder.name / "results.json") == matrix(run.folder / "results.json")

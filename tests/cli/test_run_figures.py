@@ -17,7 +17,7 @@ from torch import distributed
 from ddn_lightning import ER, Observations
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli.run_figures import RunFigures
-from ddn_lightning.runs.recorded_run import read_run
+from ddn_lightning.runs.recorded_run import RecordedRun, read_run
 from ddn_lightning.runs.run_folder import RunFolder
 
 FOLDER = Path("run")
@@ -93,7 +93,7 @@ def test_the_observations_of_a_run_are_saved(make_trainer: MakeTrainer) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_only_the_first_rank_draws(make_trainer: MakeTrainer, drawn: None) -> None:
     class Recording(RunFigures):
-        def _draw(self) -> list[Path]:
+        def _draw(self, run: RecordedRun) -> list[Path]:
             Path(f"drawn_by_rank{distributed.get_rank()}").touch()
             return []
 

@@ -45,7 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_images(folder / "images/test", seed=1)
     files = ["-c", str(CONFIGS / "base.yaml"), "-c", str(CONFIGS / "data/image_folder.yaml")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFigures, "_draw", lambda self: [])
+        patch.setattr(RunFigures, "_draw", lambda self, run: [])
         places = ["--data.root", str(folder / "images"), "--runs", str(folder / "runs")]
         assert main(["fit", *files, *OPTIONS, *places]) == 0
     return folder

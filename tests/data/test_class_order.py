@@ -20,7 +20,6 @@ from ddn_lightning import (
     ReplayMethod,
 )
 from ddn_lightning.data.class_order import ordered_classes
-from ddn_lightning.runs.observed import Observed, observed_from
 
 Fit = Callable[..., ReplayMethod]
 
@@ -73,11 +72,3 @@ def test_uneven_tasks_are_learned_and_measured_by_their_own_classes(fit: Fit, me
     assert learned.task_il_matrix[1:, 1].tolist() == [100.0, 100.0]  # a task of one class leaves no choice
     assert observations.observed is not None
     assert observations.observed.is_class_of_task.equal(sequence.is_class_of_task)
-
-
-def test_observations_of_version_0_1_are_read() -> None:
-    old = observed_from({"task_classes": torch.tensor([[2, 0], [1, 3]])})
-    assert old.is_class_of_task.tolist() == [[True, False, True, False], [False, True, False, True]]
-    assert isinstance(old, Observed)
-    with pytest.raises(ValueError, match="each of 4 classes once"):
-        observed_from({"task_classes": torch.tensor([[2, 0], [1, 1]])})

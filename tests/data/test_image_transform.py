@@ -1,8 +1,12 @@
+import random
+
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torchvision.transforms import v2
 
-from ddn_lightning import ImageTransform
+from ddn_lightning import ConfigurationError, ImageTransform
 
 
 def images(size: int = 6, channels: int = 3) -> Tensor:
@@ -56,3 +60,41 @@ def test_two_draws_differ_and_one_seed_repeats() -> None:
     first, second = transform(raw, generator), transform(raw, generator)
     assert not torch.equal(first, second)
     assert torch.equal(first, transform(raw, torch.Generator().manual_seed(0)))
+
+
+def test_an_own_augmentation_of_batches_is_normalised_after_it() -> None:
+    transform = ImageTransform([0.5] * 3, [0.5] * 3, augment=lambda images: images.float() / 255 / 2)
+    raw = images()
+    torch.testing.assert_close(transform(raw, torch.Generator()), raw / 255 - 1)  # (x / 2 - 0.5) / 0.5
+    assert torch.equal(transform(raw), ImageTransform([0.5] * 3, [0.5] * 3)(raw))  # not in an evaluation
+
+
+def test_those_of_torchvision_change_each_image_in_its_own_way() -> None:
+    raw = images(40)
+    flipped = ImageTransform([0.0] * 3, [1 / 255] * 3, augment=v2.RandomHorizontalFlip())(raw, torch.Generator())
+    is_flipped = torch.tensor([torch.equal(a.byte(), b.flip(-1)) for a, b in zip(flipped, raw, strict=True)])
+    is_kept = torch.tensor([torch.equal(a.byte(), b) for a, b in zip(flipped, raw, strict=True)])
+    assert torch.equal(is_flipped, ~is_kept)
+    assert 10 < is_flipped.sum() < 30
+
+
+def test_an_own_augmentation_draws_from_the_generator_and_leaves_the_global_states() -> None:
+    def noise(batch: Tensor) -> Tensor:
+        return torch.rand_like(batch, dtype=torch.float32) * random.random()
+
+    transform, raw = ImageTransform([0.0] * 3, [1.0] * 3, augment=noise), images()
+    states = torch.get_rng_state(), random.getstate()
+    generator = torch.Generator().manual_seed(3)
+    first, second = transform(raw, generator), transform(raw, generator)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, transform(raw, torch.Generator().manual_seed(3)))
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+
+
+def test_what_an_own_augmentation_must_not_do_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="augment replaces crop and flip"):
+        ImageTransform([0.5], [0.5], flip=True, augment=lambda images: images)
+    smaller = ImageTransform([0.5] * 3, [0.5] * 3, augment=lambda images: images[..., :3])
+    with pytest.raises(ConfigurationError, match=r"images of shape \(6, 3, 5, 7\), got \(6, 3, 5, 3\)"):
+        smaller(images(), torch.Generator())

@@ -1,7 +1,6 @@
 """A run is resumed, evaluated and counted as finished only with the data that it was trained on."""
 
 import json
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,10 @@ import torch
 from PIL import Image
 
 from ddn_lightning.cli import main
+from ddn_lightning.reproduce.grid import read_grid, select
+from ddn_lightning.reproduce.plan import Options
+from ddn_lightning.reproduce.plan import plan as runs_of
+from ddn_lightning.reproduce.presets import read_presets
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 OPTIONS = """--model.backbone SmallNet --model.backbone.in_channels 3 --model.backbone.width 2 --model.buffer_size 4
@@ -149,6 +152,13 @@ REPRODUCED = [
 REPRODUCED += ["--seeds", "1", "--configs", "configs", "--format", "csv"]
 
 
+def planned_command() -> list[str]:
+    configs = Path("configs")
+    cells = select(read_grid("table1", configs).cells, {"methods": ["er"], "buffers": [200], "plugins": ["none"]})
+    options = Options(configs, Path("runs"), data=Path("images"))
+    return runs_of(cells[:1], [1], read_presets(configs), options)[0].command()
+
+
 @pytest.fixture
 def plan(images: Path) -> list[str]:
     """A plan with one run, which takes a second: its dataset is a small one."""
@@ -166,8 +176,7 @@ trainer: {accelerator: cpu, devices: 1, log_every_n_steps: 1}
 def test_finished_runs_on_other_data_do_not_count(
     plan: list[str], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*plan, "--data", "images", "--dry-run"]) == 0
-    assert main(shlex.split(capsys.readouterr().out)[1:]) == 0  # in this process, as that is faster
+    assert main(planned_command()) == 0  # in this process, as that is faster
     capsys.readouterr()
     assert main([*plan, "--data", "images"]) == 0
     table = capsys.readouterr().out
@@ -204,23 +213,7 @@ def test_other_data_of_uneven_tasks_is_known_too(
 ) -> None:
     path = Path("configs/data/cifar10.yaml")
     path.write_text(path.read_text().replace("num_tasks: 2", "num_tasks: 3, task_sizes: [1, 1, 2]"))
-    assert main([*plan, "--data", "images", "--dry-run"]) == 0
-    assert main(shlex.split(capsys.readouterr().out)[1:]) == 0
+    assert main(planned_command()) == 0
     delete_an_image(images)
     assert main([*plan, "--data", "images"]) == 2
     assert "class b has 4 there and 3 here" in capsys.readouterr().err
-
-
-def test_finished_runs_of_version_0_1_count_with_a_note(
-    plan: list[str], images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*plan, "--data", "images", "--dry-run"]) == 0
-    folder = Path("runs") / capsys.readouterr().out.split()[-1]
-    folder.mkdir(parents=True)
-    result = {"average_accuracy": 40.0, "forgetting": 50.0, "accuracy_matrix": [[1.0]], "tasks_finished": 1}
-    (folder / "results.json").write_text(json.dumps(result))
-    assert main([*plan, "--data", "images"]) == 0
-    assert "note: 1 of the runs found, of version 0.1, do not say which data" in capsys.readouterr().err
-    (folder / "results.json").write_text(json.dumps({**result, "data": {"train": 5}}))
-    assert main([*plan, "--data", "images"]) == 2
-    assert f"error: {folder}/results.json: the record of the data is damaged" in capsys.readouterr().err

@@ -15,9 +15,7 @@ from torch import Tensor
 
 from ddn_lightning.data import decoding
 from ddn_lightning.data.split_cifar import SplitCIFAR10, SplitCIFAR100
-from ddn_lightning.data.split_tiny_imagenet import SplitTinyImageNet
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.report.paper import PAPER_TABLES, paper_table
 
 DATASETS = [(SplitCIFAR10, torchvision.datasets.CIFAR10), (SplitCIFAR100, torchvision.datasets.CIFAR100)]
 Pixels = NDArray[numpy.uint8]
@@ -110,11 +108,6 @@ def test_default_tasks_and_statistics(split_class: type[SplitCIFAR10] | type[Spl
     expected = [(1 - mean) / std for mean, std in zip(data.mean, data.std, strict=True)]
     assert data.transform(red).flatten().tolist() == pytest.approx(expected, abs=1e-5)
     assert (data.transform.padding, data.transform.flip) == (4, True)
-
-
-def test_reports_find_the_papers_numbers_by_the_name_of_the_data() -> None:
-    datasets = {target.cell.data for table in PAPER_TABLES for target in paper_table(table)}
-    assert datasets == {data.name for data in (SplitCIFAR10, SplitCIFAR100, SplitTinyImageNet)}
 
 
 def test_torchvisions_files_come_before_a_tree(tmp_path: Path) -> None:

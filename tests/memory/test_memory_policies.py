@@ -169,15 +169,3 @@ def test_an_attribute_that_a_checkpoint_would_lose_is_refused_with_the_first_bat
 
     with pytest.raises(ConfigurationError, match="Queue.newest must be something that a checkpoint can hold.* deque"):
         Queue(9).add(stream([[0, 1, 2]])[0])
-
-
-def test_a_memory_of_version_0_1_is_restored() -> None:
-    saved = ReservoirBuffer(9, seed=4)
-    saved.add(stream([[0, 1, 2]])[0])
-    of_0_1 = {name: value for name, value in saved.state_dict().items() if name not in ("slots", "policy")}
-    restored = ReservoirBuffer(9)
-    restored.load_state_dict(of_0_1)
-    for buffer in (saved, restored):
-        buffer.add(stream([[0] * 5, [1] * 9])[1])
-    assert held(restored) == held(saved)
-    assert torch.equal(restored.slots, saved.slots)

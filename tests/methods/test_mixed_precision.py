@@ -9,7 +9,7 @@ from every_method import METHODS, SlowEnding, build
 from tiny import Fit, random_samples, small_net
 from torch import Tensor, nn
 
-from ddn_lightning import CLSER, ER, LUCIR, MKD, ConfigurationError, DataDistillNet, ImageTransform, Samples
+from ddn_lightning import CLSER, ER, LUCIR, MKD, NCM, ConfigurationError, DataDistillNet, ImageTransform, Samples
 from ddn_lightning.distill.label_distiller import soft_cross_entropy
 from ddn_lightning.methods.lode import decoupled_losses
 from ddn_lightning.methods.mkd import distillation_losses
@@ -111,7 +111,7 @@ def test_every_method_trains_in_half_precision_with_weights_in_single(fit: Fit, 
 
     method = fit(make, precision="bf16-mixed")
     assert method.tasks_finished == 3
-    assert in_half
+    assert in_half or issubclass(method_class, NCM)  # which only measures
     if not issubclass(method_class, (PixelDistillation, SlowEnding)):  # virtual steps are in single; a test's own
         assert all(in_half)
     assert all(parameter.dtype == torch.float32 for parameter in method.parameters())

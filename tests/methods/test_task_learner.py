@@ -330,20 +330,6 @@ def test_accuracies_are_exact_whatever_the_precision(make_trainer: MakeTrainer, 
     assert loaded.bfloat16().accuracy_matrix.dtype == method.accuracy_matrix.dtype
 
 
-def test_a_checkpoint_whose_matrices_were_rounded_still_loads(make_trainer: MakeTrainer, tmp_path: Path) -> None:
-    """Version 0.1 wrote them in the precision of the weights."""
-    trainer = make_trainer()
-    trainer.fit(ER(small_net(), num_classes=6), TinySequence(batch_size=12))
-    trainer.save_checkpoint(tmp_path / "run.ckpt")
-    checkpoint = torch.load(tmp_path / "run.ckpt", weights_only=True)
-    matrix = checkpoint["state_dict"]["accuracy_matrix"].bfloat16()
-    checkpoint["state_dict"]["accuracy_matrix"] = matrix
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    loaded = ER.load_from_checkpoint(tmp_path / "old.ckpt", backbone=small_net())
-    assert loaded.accuracy_matrix.dtype == torch.float32
-    assert torch.equal(loaded.accuracy_matrix.nan_to_num(), matrix.float().nan_to_num())
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_exact_accuracies_come_back_from_forked_processes(fit: Fit) -> None:
     arguments: dict[str, Any] = {"precision": "bf16-true", "devices": 2, "strategy": "ddp_fork"}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ddn_lightning.runs.anytime import AnytimeRecord, Evaluation, write_anytime
 from ddn_lightning.runs.observed import Observed, save_observed
-from ddn_lightning.runs.results import write_results
+from ddn_lightning.runs.results import Results, write_results
 
 SIDE = 32  # of an image
 EVALUATIONS = 6  # within a task
@@ -29,12 +29,23 @@ def made_up_run(
     chance = torch.Generator().manual_seed(seed)
     matrix = _accuracy_matrix(num_tasks, chance) + (4.0 if plugin else 0.0)
     names = [f"{('aquarium fish', 'willow tree', 'road')[n % 3]} {n}" for n in range(num_classes)]
-    facts = {"method": method, "plugin": plugin, "dataset": "cifar100", "buffer_size": 500, "class_names": names}
-    facts |= {"status": "complete", "seed": seed, "tasks_finished": num_tasks, "seconds": 900.0 + 100 * seed}
-    facts |= {"average_accuracy": float(matrix[-1].mean()), "forgetting": 30.0 + seed, "cpu_minutes": 16.0 + seed}
-    facts["accuracy_matrix"] = [[None if v != v else round(v, 2) for v in row] for row in matrix.tolist()]
-    facts["anytime"] = {"average_accuracy_over_steps": 40.0, "images": 500, "seed": 0, "seconds": 9.0}
-    write_results(folder, facts)
+    results = Results(
+        status="complete",
+        method=method,
+        plugin=plugin,
+        dataset="cifar100",
+        buffer_size=500,
+        class_names=names,
+        seed=seed,
+        tasks_finished=num_tasks,
+        seconds=900.0 + 100 * seed,
+        cpu_minutes=16.0 + seed,
+        average_accuracy=float(matrix[-1].mean()),
+        forgetting=30.0 + seed,
+        accuracy_matrix=[[None if v != v else round(v, 2) for v in row] for row in matrix.tolist()],
+        anytime={"average_accuracy_over_steps": 40.0, "images": 500, "seed": 0, "seconds": 9.0},
+    )
+    write_results(folder, results)
     model = {"class_path": f"ddn_lightning.{method}", "init_args": {"buffer_size": 500, "lr": 0.03, **arguments}}
     data = {"class_path": "ddn_lightning.SplitCIFAR100", "init_args": {"num_tasks": num_tasks}}
     if plugin:

@@ -42,7 +42,7 @@ def report_page(report_file: Path) -> str:
     return report_file.read_text()
 
 
-def test_the_page_has_results_paper_numbers_and_rerun_commands(report_page: str, recorded_runs: Path) -> None:
+def test_the_page_has_results_published_numbers_and_rerun_commands(report_page: str, recorded_runs: Path) -> None:
     page = Elements(report_page)
     run = read_run(recorded_runs / "ddn")
     assert run.results is not None
@@ -50,27 +50,24 @@ def test_the_page_has_results_paper_numbers_and_rerun_commands(report_page: str,
         assert f"{number:.2f}" in page.text
     assert re.search(r"ddn fit -c \S+/runs/ddn/config.yaml --name ddn-again", page.text)
     assert "8 runs, 5 of them finished." in page.text
-    assert all(number in page.text for number in ("36.05", "49.99"))  # the paper's
+    assert all(number in page.text for number in ("36.05", "49.99"))  # published
     assert run.results.versions["torch"] in page.text
     assert "seed_everything" in page.text
     assert "ms, evaluation included" in page.text
 
 
-def test_the_papers_number_stands_beside_the_papers_network_only(report_page: str) -> None:
+def test_a_published_result_stands_beside_runs_with_its_settings_only(report_page: str) -> None:
     table = report_page.partition("Results of each run")[2].partition("</table>")[0]
     rows = {re.findall("data-key=.(.*?)[\"']", row)[0]: row for row in table.split("<tr>")[2:]}
     assert ">36.05<" in rows["cifar"]
     assert "36.05" not in rows["narrow"]
-    assert rows["narrow"].count('title="width 20 instead of 64"') == 4  # ACC, FM, and the differences
-    assert "<li>narrow: width 20 instead of 64</li>" in report_page
-    assert "<li>er: " not in report_page  # nobody expects a number of the paper for digits
+    assert "Published: their Table 1, beside comparable runs only." in report_page
 
 
-def test_without_a_run_in_the_papers_setting_there_are_no_columns_but_the_reason(report_file: Path) -> None:
-    assert main(["report", str(report_file.parent / "runs/narrow")]) == 0
-    page = Path("report.html").read_text()
-    assert '<button type="button">paper</button>' not in page
-    assert "<li>narrow: width 20 instead of 64</li>" in page
+def test_without_comparable_runs_there_are_no_columns(report_file: Path) -> None:
+    reference = str(report_file.parent / "published.csv")
+    assert main(["report", str(report_file.parent / "runs/narrow"), "--reference", reference]) == 0
+    assert "published" not in Path("report.html").read_text().partition("</main>")[0].lower().partition("made by")[0]
 
 
 def test_seeds_that_chose_are_named_on_the_page(recorded_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,10 +123,10 @@ def test_clicking_a_heading_sorts_the_table(show: Any) -> None:
     heading(browser, "Run").find_element("css selector", "button").click()
     assert column(browser, "Run") == [EVIL, "cifar", "ddn", "er", "narrow"]
     assert accuracy.get_attribute("aria-sort") is None
-    paper = heading(browser, "paper").find_element("css selector", "button")
+    published = heading(browser, "published").find_element("css selector", "button")
     for _ in range(2):
-        paper.click()
-        assert column(browser, "paper")[0] == "36.05"  # unknown values stay last
+        published.click()
+        assert column(browser, "published")[0] == "36.05"  # unknown values stay last
 
 
 def test_a_script_in_a_name_is_shown_as_text(show: Any) -> None:

@@ -2,20 +2,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ddn_lightning.report.figures.comparison_figures import ALPHA, BETA, alpha_beta_points, comparison_pictures
 from ddn_lightning.report.page_tables import seeds_table
 from ddn_lightning.report.seed_group import by_seed, one_per_seed, varied_settings
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 
-BASE = {"method": "ER", "plugin": None, "dataset": "cifar10", "buffer_size": 200, "bwt": None, "aaa": None}
-REST = {"tasks_finished": 5, "seconds": 9.0, "versions": {}, "class_names": None}
+BASE = {"method": "ER", "plugin": None, "dataset": "cifar10", "buffer_size": 200, "status": "complete"}
+REST = {"tasks_finished": 5, "seconds": 9.0, "accuracy_matrix": [[1.0] * 5] * 5}
 
 
 def a_run(acc: float = 40.0, seed: int = 0, config: dict[str, Any] | None = None, **results: Any) -> RecordedRun:
-    whole = {**BASE, **REST, "acc": acc, "fm": 100 - acc, "seed": seed, "matrix": torch.ones(5, 5), **results}
+    whole = {**BASE, **REST, "average_accuracy": acc, "forgetting": 100 - acc, "seed": seed, **results}
     online = {"data.init_args.epochs_per_task": 1, "seed_everything": seed, "name": f"run{acc}-{seed}"}
     return RecordedRun(f"run{acc}-{seed}", Path("run"), Results(**whole), {**online, **(config or {})})
 

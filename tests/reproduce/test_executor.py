@@ -16,8 +16,8 @@ import pytest
 from ddn_lightning.callbacks.stop_signals import StopSignals
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.reproduce import executor
-from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.executor import Event, ProcessExecutor, can_resume, log_of
+from ddn_lightning.reproduce.grid import Cell
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs.results import read_result
 from ddn_lightning.runs.run_folder import RunFolder

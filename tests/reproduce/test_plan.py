@@ -1,9 +1,7 @@
 """The runs that a table needs, and the arguments of each."""
 
 import itertools
-import shlex
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,30 @@ import yaml
 from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import METHODS
-from ddn_lightning.report.paper import Target
-from ddn_lightning.reproduce.cell import Cell
-from ddn_lightning.reproduce.plan import (
-    DEFAULTS,
-    TABLES,
-    Defaults,
-    Options,
-    Run,
-    data_options,
-    is_available,
-    plan,
-    select,
-    table,
-)
+from ddn_lightning.reproduce.grid import Cell, read_grid, select
+from ddn_lightning.reproduce.plan import Options, Run, data_options, plan
 from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ROWS = read_presets(CONFIGS)
 OPTIONS = Options(CONFIGS, Path("runs"))
-ALL_CELLS = [target.cell for name in TABLES for target in table(name)]
+PLANS = sorted(path.stem for path in (CONFIGS / "plan").glob("*.yaml"))
+GRIDS = {name: read_grid(name, CONFIGS) for name in PLANS}
+ALL_CELLS = [cell for grid in GRIDS.values() for cell in grid.cells]
 Parsed = Callable[[list[str]], dict[str, Any]]
+MINE = """
+seeds: [3, 4]
+cells:
+  - setting: offline
+    data: [digits, my_module.Data]
+    network: [small_net, my_module.Net]
+    buffer_size: [20, 30]
+    method: [er, my_module.Method]
+    memory: ddn_lightning.RingBuffer
+    plugin: [none, my_module.Labels]
+    configs: [statistics/both]
+    options: {model.lr: [0.1, 0.2], model.replay_batch_size: 8}
+"""
 
 
 @pytest.fixture
@@ -51,96 +52,114 @@ def parsed(capsys: pytest.CaptureFixture[str]) -> Parsed:
     return parse
 
 
-def dry_run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    assert main(["reproduce", *arguments, "--configs", str(CONFIGS), "--dry-run"]) == 0
-    return capsys.readouterr().out.splitlines()
+def commands(name: str, seeds: list[int] | None = None, **wanted: list[Any]) -> list[list[str]]:
+    grid = read_grid(name, CONFIGS)
+    return [run.command() for run in plan(select(grid.cells, wanted), seeds or grid.seeds, ROWS, OPTIONS)]
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_every_cell_of_every_table_has_its_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = dry_run(name, capsys=capsys)
-    counts = Counter(line.rpartition("--name ")[2].rpartition("-seed")[0] for line in lines)
-    defaults = DEFAULTS.get(name, Defaults())
-    cells = [target.cell for target in table(name) if is_available(target.cell, CONFIGS)]
-    cells = [cell for cell in cells if not defaults.datasets or cell.data in defaults.datasets]
-    assert len(counts) == len(cells)
-    for cell, count in zip(cells, counts.values(), strict=True):
-        assert count == (len(defaults.seeds) or {"online": 10, "offline": 3}[cell.setting])
-    assert len({line.rpartition("--name ")[2] for line in lines}) == len(lines)
+@pytest.mark.parametrize("name", PLANS)
+def test_every_cell_of_every_plan_has_a_folder_of_its_own(name: str) -> None:
+    grid = GRIDS[name]
+    runs = plan(grid.cells, grid.seeds, ROWS, OPTIONS)
+    assert len({run.folder for run in runs}) == len(runs) == len(grid.cells) * len(grid.seeds)
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "cells", "seeds"),
+    [
+        *(("table1", 78, 10), ("table2", 48, 3), ("table3", 12, 10), ("table4", 16, 10), ("per_task", 16, 10)),
+        *(("alpha_beta", 16, 10), ("digits", 36, 3), ("collection", 54, 5), ("collection_images", 54, 5)),
+    ],
+)
+def test_shipped_plans_have_their_cells_and_seeds(name: str, cells: int, seeds: int) -> None:
+    assert (len(GRIDS[name].cells), len(GRIDS[name].seeds)) == (cells, seeds)
+
+
+def test_digits_has_every_method() -> None:
+    of_pre_trained_networks = {"ncm", "slda"}
+    keys = {facts.key for facts in METHODS.values()}
+    assert {cell.method for cell in GRIDS["digits"].cells} == keys - of_pre_trained_networks
+
+
+def test_a_plan_of_own_classes_is_the_product_of_its_axes(parsed: Parsed) -> None:
+    Path("mine.yaml").write_text(MINE)
+    grid = read_grid("mine.yaml", CONFIGS)
+    assert (len(grid.cells), grid.seeds, grid.preset) == (2**6, (3, 4), "default")
+    first, *_, last = plan(grid.cells, grid.seeds, ROWS, OPTIONS)
+    name = "offline-my_module.Data-my_module.Net-30".replace("my_module.", "")
+    assert last.folder.name.startswith(f"{name}-Method-RingBuffer-Labels-lr0.2-replay_batch_size8-seed4-")
+    words = " ".join(last.command())
+    assert "--model my_module.Method --data my_module.Data --model.backbone my_module.Net" in words
+    assert "--model.memory ddn_lightning.RingBuffer --model.distiller my_module.Labels" in words
+    settings = parsed(first.command())
+    model = settings["model"]["init_args"]
+    assert model["memory"]["class_path"] == "ddn_lightning.RingBuffer"
+    assert (model["buffer_size"], model["lr"], model["replay_batch_size"]) == (20, 0.1, 8)
+    assert settings["forgetting"]["statistics"] == "both"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cells: []", "mine.yaml must have a value of cells"),
+        ("cells: [1]", "cells must be a list of mappings"),
+        ("seed: [1]\ncells: [{}]", "expected the keys preset, seeds, cells, got seed .did you mean seeds"),
+        ("cells: [{setting: online, data: digits}]", r"cells\[0\] must have a value of method"),
+        ("cells: [{methods: er}]", "got methods .did you mean method"),
+        ("cells: [{setting: online, data: digits, method: er, buffer_size: many}]", "buffer_size must be an integer"),
+        ("cells: [{setting: online, data: digits, method: er, options: lr}]", "options must map options of ddn fit"),
+        ("seeds: 1\ncells: [{}]", "seeds must be a list of integers, got 1"),
+    ],
+)
+def test_errors_in_a_plan_are_named(text: str, message: str) -> None:
+    Path("mine.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        read_grid("mine.yaml", CONFIGS)
+
+
+def test_a_part_without_a_file_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="method must be a file in .*/method, .* or a class, got err"):
+        plan([Cell("online", "digits", 50, "err")], [1], ROWS, OPTIONS)
+
+
 def test_table_1_has_the_papers_methods_datasets_and_buffers() -> None:
-    cells = {target.cell for target in table("table1")}
     buffers = {"cifar10": (200, 500), "cifar100": (2000, 5000), "tiny_imagenet": (2000, 5000)}
     hosts = itertools.product(("er", "derpp", "cls_er", "er_ace"), ("none", "ddn"))
     others = itertools.product(("lucir", "icarl", "bic", "mnemonics", "lodm"), ("none",))
-    expected = {
+    assert set(GRIDS["table1"].cells) == {
         Cell("online", data, buffer_size, *pair)
         for pair in (*hosts, *others)
         for data, sizes in buffers.items()
         for buffer_size in sizes
     }
-    assert cells == expected
-    assert all(is_available(cell, CONFIGS) for cell in cells)
 
 
 def test_alpha_beta_is_the_full_grid() -> None:
-    variants = [target.cell.variant for target in table("alpha_beta")]
+    variants = [cell.variant for cell in GRIDS["alpha_beta"].cells]
     assert variants == [f"alpha={alpha} beta={beta}" for alpha in (0, 0.5, 1, 2) for beta in (0, 0.5, 0.9, 1)]
-    stated = {target.cell.variant: target.acc for target in table("alpha_beta") if target.acc}
-    assert stated == {"alpha=1 beta=0.9": 41.93}
 
 
-def test_the_collection_has_every_method_with_a_memory_and_what_it_takes() -> None:
-    cells = [target.cell for target in table("collection")]
-    with_memory = {facts.key for facts in METHODS.values()} - {"finetune", "joint"}
-    for data in ("digits", "image_folder"):
-        plugins = {
-            method: [cell.plugin for cell in cells if (cell.data, cell.method) == (data, method)]
-            for method in with_memory
-        }
-        assert plugins["er"] == plugins["pcr"] == ["none", "hard", "ddn"]
-        assert plugins["der"] == plugins["icarl"] == ["none"]
-        assert all(plugins.values())
-    assert {cell.variant for cell in cells if cell.plugin == "ddn"} == {"lookahead=step"}  # others take the exact one
-
-
-def test_the_collection_is_run_on_fresh_seeds_with_batch_norm_and_both_statistics(
-    capsys: pytest.CaptureFixture[str], parsed: Parsed
-) -> None:
-    lines = dry_run("collection", "--methods", "er", "--plugins", "ddn", capsys=capsys)
-    assert [line.partition("--seed_everything ")[2].split()[0] for line in lines] == ["11", "12", "13", "14", "15"]
-    settings = parsed(shlex.split(lines[0])[1:])
-    backbone = settings["model"]["init_args"]["backbone"]
-    assert backbone["class_path"] == "ddn_lightning.ResNet18"
+def test_the_collection_is_measured_by_both_statistics(parsed: Parsed) -> None:
+    (command,) = commands("collection", [11], methods=["er"], plugins=["ddn"])
+    settings = parsed(command)
+    assert settings["model"]["init_args"]["backbone"]["class_path"] == "ddn_lightning.ResNet18"
     assert settings["forgetting"]["statistics"] == "both"
     assert settings["model"]["init_args"]["distiller"]["init_args"]["lookahead"] == "step"
 
 
-def test_the_collection_can_be_run_on_small_cifar10(capsys: pytest.CaptureFixture[str], parsed: Parsed) -> None:
-    images = ["--data.root", "data/cifar10", "--data.image_size", "16", "--model.backbone.width", "16"]
-    arguments = ["reproduce", "collection", "--datasets", "image_folder", "--methods", "er", "--plugins", "hard"]
-    assert main([*arguments, "--seeds", "11", "--configs", str(CONFIGS), "--dry-run", "--", *images]) == 0
-    settings = parsed(shlex.split(capsys.readouterr().out)[1:])
-    data, backbone = settings["data"], settings["model"]["init_args"]["backbone"]
-    assert (data["class_path"], data["init_args"]["epochs_per_task"]) == ("ddn_lightning.SplitImageFolder", 1)
-    assert (data["init_args"]["image_size"], backbone["init_args"]["width"]) == (16, 16)
-    assert settings["forgetting"]["statistics"] == "both"
-
-
-def test_by_default_settings_a_run_has_no_option_of_its_method(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["reproduce", "collection", "--datasets", "image_folder", "--methods", "gdumb", "--seeds", "11"]
+def test_by_default_settings_a_run_has_no_option_of_its_method() -> None:
+    cells = select(GRIDS["collection_images"].cells, {"methods": ["gdumb"]})
     for preset in ("default", "paper"):
-        assert main([*arguments, "--preset", preset, "--configs", str(CONFIGS), "--dry-run"]) == 0
-        options = {word for word in shlex.split(capsys.readouterr().out) if word.startswith("--model.")}
+        (run,) = plan(cells, [11], ROWS, Options(CONFIGS, Path("runs"), preset))
+        options = {word for word in run.arguments if word.startswith("--model.")}
         assert (options == {"--model.buffer_size"}) == (preset == "default")
 
 
 def every_run() -> list[Run]:
     plans = [
-        plan(table(name), [1], ROWS, Options(CONFIGS, Path("runs"), preset, files=DEFAULTS.get(name, Defaults()).files))
-        for name in TABLES
+        plan(grid.cells, [1], ROWS, Options(CONFIGS, Path("runs"), preset))
+        for grid in GRIDS.values()
         for preset in ("paper", "tuned")
     ]
     return list({run.arguments: run for runs in plans for run in runs}.values())
@@ -302,8 +321,8 @@ def test_a_presets_file_in_another_encoding_is_named() -> None:
 
 def names(**changes: Any) -> list[str]:
     wanted = {"methods": ["er"], "datasets": ["cifar10"], "buffers": [200], "plugins": ["ddn"]}
-    targets = select(table("table1"), wanted)
-    return [run.folder.name for run in plan(targets, [1, 2], ROWS, Options(CONFIGS, Path("runs"), **changes))]
+    cells = select(GRIDS["table1"].cells, wanted)
+    return [run.folder.name for run in plan(cells, [1, 2], ROWS, Options(CONFIGS, Path("runs"), **changes))]
 
 
 def test_a_run_folder_is_named_after_cell_seed_and_options() -> None:
@@ -320,10 +339,10 @@ def test_a_run_folder_is_named_after_cell_seed_and_options() -> None:
 
 def test_a_run_folder_depends_on_settings_in_files_but_not_on_comments() -> None:
     shutil.copytree(CONFIGS, "configs")
-    targets = [Target(Cell("online", "cifar10", 200, "er"))]
+    cells = [Cell("online", "cifar10", 200, "er")]
 
     def name() -> str:
-        (run,) = plan(targets, [1], ROWS, Options(Path("configs"), Path("runs")))
+        (run,) = plan(cells, [1], ROWS, Options(Path("configs"), Path("runs")))
         return run.folder.name
 
     before = name()
@@ -343,42 +362,41 @@ def test_a_run_folder_depends_on_the_contents_of_further_files() -> None:
         assert found[0] != found[1]
 
 
-def test_selections_and_options_reach_the_commands(capsys: pytest.CaptureFixture[str], parsed: Parsed) -> None:
-    selected = ["--methods", "er", "derpp", "--datasets", "cifar100", "tiny_imagenet", "--buffers", "5000"]
-    chosen = ["--plugins", "ddn", "--seeds", "7", "--width", "20", "--data", "d", "--runs", "r", "--preset", "tuned"]
-    extra = ["--trainer.limit_train_batches=2"]
-    assert main(["reproduce", "table2", *selected, *chosen, "--configs", str(CONFIGS), "--dry-run", "--", *extra]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    found = [parsed(shlex.split(line)[1:]) for line in lines]
-    assert [settings["data"]["init_args"]["root"] for settings in found] == ["d/cifar100", "d"] * 2
-    assert [settings["model"]["init_args"]["lr"] for settings in found] == [0.1, 0.1, 0.03, 0.03]
+def test_selections_and_options_reach_the_commands(parsed: Parsed) -> None:
+    wanted = {
+        "methods": ["er", "derpp"],
+        "datasets": ["cifar100", "tiny_imagenet"],
+        "buffers": [5000],
+        "plugins": ["ddn"],
+    }
+    options = Options(CONFIGS, Path("r"), "tuned", Path("d"), 20, ["--trainer.limit_train_batches=2"])
+    found = [parsed(run.command()) for run in plan(select(GRIDS["table2"].cells, wanted), [7], ROWS, options)]
+    assert [settings["data"]["init_args"]["root"] for settings in found] == ["d/cifar100"] * 2 + ["d"] * 2
+    assert [settings["model"]["init_args"]["lr"] for settings in found] == [0.1, 0.03, 0.1, 0.03]
     for settings in found:
         assert settings["model"]["init_args"]["backbone"]["init_args"]["width"] == 20
         assert (settings["seed_everything"], settings["runs"]) == (7, "r")
         assert settings["trainer"]["limit_train_batches"] == 2
 
 
-def test_the_command_of_a_stopped_run_resumes_it(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("digits", "--methods", "er", "--plugins", "none", "--seeds", "1", "2")
-    first, second = dry_run(*options, capsys=capsys)
-    checkpoints = Path("runs") / first.rpartition(" ")[2] / "checkpoints"
-    checkpoints.mkdir(parents=True)
-    (checkpoints / "last.ckpt").touch()
-    assert dry_run(*options, capsys=capsys) == [f"{first} --ckpt_path auto", second]
+def test_a_stopped_run_resumes() -> None:
+    (run,) = plan([Cell("offline", "digits", 100, "er")], [1], ROWS, OPTIONS)
+    assert run.command(resume=True) == [*run.command(), "--ckpt_path", "auto"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "table"),
-        (("table9",), "one of 'table1', 'table2', 'table3', 'table4', 'per_task', 'alpha_beta', 'digits'"),
+        ((), "plan"),
+        (("table9",), "plan must be a YAML file or one of alpha_beta, collection, collection_images, digits, per_task"),
         (("table1", "--methods", "err"), "methods must be among lucir, icarl, bic, mnemonics, lodm, er, derpp"),
         (("table1", "--buffers", "7"), "buffers must be among 200, 500, 2000, 5000, got 7"),
         (("table1", "--datasets", "cifar10", "--buffers", "5000"), "must leave at least one cell"),
         (("table1", "--seeds", "1", "1"), "seeds must differ from each other, got 1 more than once"),
         (("table1", "--preset", "best"), "preset must be among default, paper, tuned, got best"),
-        (("table1", "--configs", "nowhere"), "configs must be a folder with a tuned.csv"),
+        (("table1", "--configs", "nowhere"), "plan must be a YAML file or one of"),
         (("table1", "--no_such"), "no_such"),
+        (("digits", "--reference", "nowhere.csv"), "reference must be a CSV file in UTF-8, got nowhere.csv"),
         (("digits", "--jobs", "0"), "jobs must be positive, got 0"),
         (("digits", "--runs", "file"), "runs must be a folder that can be created, got file"),
         (("digits", "-o", "nowhere/table.md"), "output must be a file in an existing folder, got nowhere/table.md"),

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddn_lightning.cli import main
-from ddn_lightning.report.paper import Target
-from ddn_lightning.reproduce.cell import Cell
+from ddn_lightning.reproduce.grid import Cell
 from ddn_lightning.reproduce.plan import Options, plan
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.reproduce.ray_executor import RayExecutor
@@ -52,7 +51,7 @@ def test_a_failing_run_is_reported_with_its_log(capsys: pytest.CaptureFixture[st
 
 def test_stopping_lets_the_runs_save() -> None:
     options = Options(CONFIGS, Path("runs"), extra=["--data.epochs_per_task", "500"])
-    (run,) = plan([Target(Cell("offline", "digits", 100, "er"))], [1], read_presets(CONFIGS), options)
+    (run,) = plan([Cell("offline", "digits", 100, "er")], [1], read_presets(CONFIGS), options)
     deadline = time.monotonic() + 120
 
     def is_stopped() -> bool:

@@ -12,8 +12,8 @@ from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.cli import main
 from ddn_lightning.cli.run_figures import RunFigures
 from ddn_lightning.report.figures.run_figures import pictures_of
-from ddn_lightning.reproduce.cell import Cell
 from ddn_lightning.reproduce.executor import ProcessExecutor
+from ddn_lightning.reproduce.grid import Cell
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.runs import run_folder
 from ddn_lightning.runs.recorded_run import read_run
@@ -140,6 +140,22 @@ def test_a_finished_run_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
     assert fit("--name", "mine", "--ckpt_path", "runs/mine/checkpoints/last.ckpt") == 2
     assert "name must be new" in capsys.readouterr().err
     assert contents() == before
+
+
+def test_curves_for_tensorboard_that_no_run_wrote_stay() -> None:
+    FOLDER.mkdir(parents=True)
+    copied, written = (FOLDER / f"events.out.tfevents.{name}" for name in ("copied", "written"))
+    copied.write_text("mine")
+    killed = RunFolder(FOLDER).claim(starts_over=True)
+    written.write_text("")  # by TensorBoard's logger
+    killed.begin("seed_everything: 0")
+    killed.unlock()
+    again = RunFolder(FOLDER).claim(starts_over=True)
+    again.begin("seed_everything: 0")
+    assert not written.exists()
+    again.release()
+    assert copied.read_text() == "mine"
+    assert not WrittenFiles(FOLDER).is_own(copied.name)
 
 
 def test_a_folder_is_judged_after_it_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ddn_lightning.reproduce.cell import Cell
+from ddn_lightning.reproduce.grid import Cell
 from ddn_lightning.reproduce.plan import Options
 from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.tune.ranges import Range

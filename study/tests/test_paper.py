@@ -1,11 +1,8 @@
 """The paper's numbers as shipped, checked against their sums and the paper's text."""
 
-from importlib.resources import files
-
 import pytest
 
-from ddn_lightning.report.paper import PAPER_TABLES, Target, paper_table
-from ddn_lightning.reproduce.cell import Cell
+from study.paper import PAPER_TABLES, REFERENCE, Cell, Target, paper_table, reference
 
 
 def find(table: str, *names: object) -> Target:
@@ -23,8 +20,8 @@ def test_each_table_is_complete_and_has_no_cell_twice(table: str, cells: int) ->
     assert all(target.fm is not None and 0 < target.fm < 100 for target in targets)
 
 
-def test_every_row_of_the_shipped_results_is_in_a_listed_table() -> None:
-    rows = (files("ddn_lightning.report") / "paper_results.csv").read_text().splitlines()[1:]
+def test_every_row_of_the_results_is_in_a_listed_table() -> None:
+    rows = REFERENCE.with_name("paper_results.csv").read_text().splitlines()[1:]
     assert len(rows) == sum(len(paper_table(name)) for name in PAPER_TABLES if name != "per_task")
 
 
@@ -65,3 +62,7 @@ def test_tables_agree_where_they_repeat_each_other() -> None:
 def test_both_values_of_label_smoothing_are_separate_cells() -> None:
     smoothed = [target for target in paper_table("table3") if target.cell.plugin == "label_smoothing"]
     assert [target.cell.variant for target in smoothed] == ["epsilon=0.1"] * 2 + ["epsilon=0.5"] * 2
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert REFERENCE.read_text() == reference()  # else: python -m study.paper
