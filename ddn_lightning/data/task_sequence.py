@@ -1,10 +1,12 @@
 """The task sequence: the classes of each task, and the loaders of one ``fit`` over all tasks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ddn_lightning.construction import Constructed, named
 from ddn_lightning.data.balanced_subset import images_of_each_task
 from ddn_lightning.data.class_order import NamedOrder, class_matrix, ordered_classes
 from ddn_lightning.data.configure_trainer import configure_trainer
@@ -20,6 +22,7 @@ from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.validation_split import NO_VALIDATION, ValidationSplit
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.random_streams import generator_for
+from ddn_lightning.samples import Samples
 
 
 class TaskSequence(ModuleBatches, DatasetSplits):
@@ -140,6 +143,7 @@ class TaskSequence(ModuleBatches, DatasetSplits):
                 f"images_per_task must be at least {most}, one of each class, got {images_per_task}"
             )
         self._shuffle_seed = 0
+        self._epochs: Callable[[int], Samples] | None = None  # the samples that a method has chosen
 
     @staticmethod
     def from_datasets(  # type: ignore[override]  # Lightning's makes no tasks
@@ -207,6 +211,7 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
         self.check_form()
         self._features = {}  # they belong to the method of an earlier fit
+        self._epochs = None  # so do these
         self.reserve(getattr(getattr(self.trainer, "lightning_module", None), "num_classes", 0))
         if self.trainer is not None and stage == "fit":
             configure_trainer(self.trainer, self.num_tasks, self.epochs_per_task, self.evaluate_every_n_epochs)
@@ -219,11 +224,14 @@ class TaskSequence(ModuleBatches, DatasetSplits):
             seed = torch.initial_seed()  # without seed_everything, each rank has a different one
             self._shuffle_seed = seed if self.trainer is None else self.trainer.strategy.broadcast(seed)
 
+    def serve_epochs(self, samples_of_epoch: Callable[[int], Samples]) -> None:
+        """Let a method choose the training samples of each epoch, until the next fit."""
+        self._epochs = samples_of_epoch
+
     def train_dataloader(self) -> TaskLoader:
-        """The samples of this epoch, shuffled; the method's ``samples_of_epoch`` chooses them."""
+        """The samples of this epoch, shuffled: those of its task, or those that :meth:`serve_epochs` was given."""
         clock = self.clock
-        choose = getattr(getattr(self.trainer, "lightning_module", None), "samples_of_epoch", None)
-        samples = self.training_samples(clock.task) if choose is None else choose(self, clock.epoch)
+        samples = self.training_samples(clock.task) if self._epochs is None else self._epochs(clock.epoch)
         self.check_batch(clock.task, len(samples))
         is_overfitting = getattr(self.trainer, "overfit_batches", 0) > 0  # the same batches in each epoch of a task
         epoch = clock.task * self.epochs_per_task if is_overfitting else clock.epoch
@@ -326,3 +334,11 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         for name in of_fit if is_fit else of_evaluation:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
+
+
+def logged_arguments(method: Constructed, data: object) -> dict[str, Any]:
+    """Class and arguments of a method, its parts and its data under flat dotted names, for loggers."""
+    flat = {name.removeprefix("method."): value for name, value in named("method", method).items()}
+    if isinstance(data, TaskSequence):
+        flat |= {**named("data", data), "data.num_tasks": data.num_tasks}  # task_sizes or domains may override it
+    return flat

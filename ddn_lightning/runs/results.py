@@ -35,6 +35,7 @@ class Results:
         plugin: Class name of the distiller, if any.
         dataset: Name of the data.
         buffer_size: Samples that the memory holds.
+        stored_bytes: Bytes of the stored samples and of what else the method keeps besides its network.
         seed: Seed.
         tasks_finished: Number of learned tasks.
         accuracy_matrix: Accuracy matrix.
@@ -53,8 +54,6 @@ class Results:
         calibrated_forgetting: FM with calibrated statistics.
         calibrated_accuracy_matrix: The matrix with calibrated statistics.
         measured_on: Images of the matrices: ``test`` or ``validation``.
-        evaluate_every_n_tasks: Tasks between two rows of the matrices, if not one.
-        images_per_task: Images of each task that the matrices were measured on, if not all.
         validation: The validation split, if any.
         test: Accuracies on the test images, if a run with a validation split has opened them.
         chosen_on_seeds: Seeds by which the settings were chosen.
@@ -62,6 +61,8 @@ class Results:
         data: The record of the data.
         versions: Versions of the packages.
         anytime: Measures and cost of a continual evaluation.
+        evaluate_every_n_tasks: Tasks between two evaluations, if more than one.
+        images_per_task: Images of each task that were measured, if not all.
     """
 
     status: str
@@ -88,8 +89,6 @@ class Results:
     calibrated_forgetting: float | None = None
     calibrated_accuracy_matrix: Matrix | None = None
     measured_on: str = "test"
-    evaluate_every_n_tasks: int | None = None
-    images_per_task: int | None = None
     validation: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
     chosen_on_seeds: Sequence[int] = ()
@@ -97,6 +96,9 @@ class Results:
     data: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     anytime: Mapping[str, Any] = field(default_factory=dict)
+    evaluate_every_n_tasks: int | None = None
+    images_per_task: int | None = None
+    stored_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix"):
@@ -219,7 +221,6 @@ KINDS: dict[Any, tuple[type, ...]] = {
     str: (str,),
     int: (int,),
     str | None: (str, type(None)),
-    int | None: (int, type(None)),
     float | None: (int, float, type(None)),
     Mapping[str, str]: (dict,),
     Mapping[str, Any]: (dict,),
