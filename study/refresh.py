@@ -75,7 +75,9 @@ def filled(text: str, generated: dict[str, str]) -> str:
 
 def _speed() -> str:
     """The records of costs, the long ones folded."""
-    shown, *others = map(read_record, ("steps", "methods", "peers", "peers_tiny", "input", "growth", "start_up"))
+    shown, *others = map(
+        read_record, ("steps", "methods", "peers", "peers_tiny", "input", "growth", "checkpoints", "start_up")
+    )
     return "\n\n".join([as_markdown(shown), *(_folded(record["title"], as_markdown(record)) for record in others)])
 
 
