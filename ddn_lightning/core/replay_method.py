@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.utilities.parsing import AttributeDict
-from torch import Tensor
+from torch import Tensor, nn
 
 from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
 from ddn_lightning.callbacks.forgetting import Forgetting
@@ -19,7 +19,7 @@ from ddn_lightning.checkpoint.checkpoint_io import read_safely
 from ddn_lightning.construction import named
 from ddn_lightning.core.feature_cache import serve_features
 from ddn_lightning.core.optimized_learner import OptimizedLearner
-from ddn_lightning.core.start_checks import check_part, check_start, check_use
+from ddn_lightning.core.start_checks import check_criterion, check_part, check_start, check_use
 from ddn_lightning.core.trainer_checks import check_resumable, check_trainer
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -37,9 +37,18 @@ from ddn_lightning.notes import note
 from ddn_lightning.precision import check_precision
 from ddn_lightning.random_streams import OLD_MEMORY
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, cross_entropy
+from ddn_lightning.samples import Criterion, Samples, cross_entropy
 
-NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
+NOT_PLAIN = [
+    "backbone",
+    "transform",
+    "distiller",
+    "memory",
+    "optimizer",
+    "lr_scheduler",
+    "criterion",
+    "rand_augment",
+]  # arguments
 
 
 class ReplayMethod(OptimizedLearner, ABC):
@@ -64,6 +73,9 @@ class ReplayMethod(OptimizedLearner, ABC):
             of equal rehearsal for a distiller. 0 disables the draw.
         replay_steps: Optimizer steps per incoming batch, each with new draws and augmentation: the control of equal
             cost.
+        criterion: The loss on hard labels, from logits and labels to the loss of each sample, as a loss of torch with
+            ``reduction="none"``; by default cross-entropy. All draws use it, also those of distillers and controls.
+            The mean is over samples, weighted or not.
         rand_augment: Stronger augmentation of all training images, before the crop and flip of ``transform``.
         **kwargs: Arguments of :class:`OptimizedLearner`, such as ``lr``, and of :class:`CalibratedLearner`.
 
@@ -86,6 +98,7 @@ class ReplayMethod(OptimizedLearner, ABC):
     rehearses_labels: ClassVar[bool] = True  # in its loss, where a distiller can soften them
     memory_class: ClassVar[type] = Memory  # that the method needs
     distiller: LabelDistiller | None
+    criterion: Criterion | None
 
     def __init__(
         self,
@@ -97,6 +110,7 @@ class ReplayMethod(OptimizedLearner, ABC):
         memory: Memory | None = None,
         old_memory_weight: float = 0.0,
         replay_steps: int = 1,
+        criterion: Criterion | None = None,
         rand_augment: RandAugment | None = None,
         **kwargs: Any,
     ) -> None:
@@ -108,6 +122,9 @@ class ReplayMethod(OptimizedLearner, ABC):
         check_part("distiller", distiller, LabelDistiller)
         check_part("rand_augment", rand_augment, RandAugment)
         check_use(type(self), distiller, memory, old_memory_weight)
+        if criterion is not None:
+            check_criterion(criterion, num_classes)
+        object.__setattr__(self, "criterion", criterion)  # no part of the network, also if it is a module
         self.replay_batch_size = replay_batch_size
         self.memory = ReservoirBuffer() if memory is None else memory
         if self.memory.learning_rates:
@@ -214,13 +231,14 @@ class ReplayMethod(OptimizedLearner, ABC):
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """The samples with augmented and normalised images, and the raw ones beside; features stay as they are."""
         if is_features(samples.images):
-            return replace(samples, images=self.normalised(samples.images), raw=samples.images)
+            images = self.normalised(samples.images)
+            return replace(samples, images=images, raw=samples.images, criterion=self.criterion)
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
         number, raw = samples.total, samples.images
         images = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
         images = self.transform(images, generator, number)
-        return replace(samples, images=images.to(self.dtype), raw=raw)
+        return replace(samples, images=images.to(self.dtype), raw=raw, criterion=self.criterion)
 
     def plain_view(self, samples: Samples) -> Samples:
         """Augmented samples without their augmentation, for losses on a second view."""
@@ -294,6 +312,8 @@ class ReplayMethod(OptimizedLearner, ABC):
     def on_fit_start(self) -> None:
         """Compute frozen features; refuse combinations with the distiller that do not work."""
         super().on_fit_start()
+        if isinstance(self.criterion, nn.Module):
+            self.criterion.to(self.device)
         serve_features(self)
         check_start(self)
         if self.distiller is not None:

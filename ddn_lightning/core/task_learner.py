@@ -26,7 +26,7 @@ from ddn_lightning.core.growing_learner import GrowingLearner, grow_as_in_other_
 from ddn_lightning.core.start_checks import check_sequence
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.grown_sequence import GrownSequence
-from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.image_transform import Given, ImageTransform
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import ConfigurationError, check_positive
@@ -57,11 +57,12 @@ class TaskLearner(GrowingLearner):
         num_classes: Number of classes of the whole sequence, or more, for classes of later sequences. The command line
             takes it from the data.
         mask_unseen: Whether to predict only classes seen so far.
-        transform: Augmentation and normalisation; by default the data module's.
+        transform: Augmentation and normalisation, by default the data module's; or your augmentation instead of crop
+            and flip, as ``augment`` of :class:`ImageTransform`.
     """
 
     def __init__(
-        self, backbone: Backbone, num_classes: int, mask_unseen: bool = False, transform: ImageTransform | None = None
+        self, backbone: Backbone, num_classes: int, mask_unseen: bool = False, transform: Given = None
     ) -> None:
         super().__init__()
         check_positive(num_classes=num_classes)
@@ -74,7 +75,8 @@ class TaskLearner(GrowingLearner):
             )
         self.num_classes = num_classes
         self.mask_unseen = mask_unseen
-        self.transform = transform
+        self.transform = transform if isinstance(transform, ImageTransform) else None
+        self.augmentation = (None if self.transform else transform,)  # in a tuple, as a module would be a part
         self.backbone = backbone
         self.head = self.build_head(feature_dim)
         self.streams = RandomStreams(seed=0)
@@ -160,7 +162,7 @@ class TaskLearner(GrowingLearner):
         sequence = self.sequence
         check_sequence(self, sequence, may_grow=is_going_on and isinstance(sequence, GrownSequence))
         if self.transform is None:
-            self.transform = sequence.transform
+            self.transform = ImageTransform.of(*self.augmentation, sequence.transform)
         self.take_names_and_shape(sequence.data_record())
         self.task_classes = [classes.tolist() for classes in sequence.task_classes]
         if stage == "fit":
