@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import QUICKSTART
 from lightning.pytorch import seed_everything
 from tiny import TinySequence, random_samples, small_net
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from ddn_lightning.cli import main
 from ddn_lightning.samples import Criterion
 
 Fit = Callable[..., ReplayMethod]
+QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 WEIGHTS = torch.tensor([1.0, 2.0, 0.5, 1.0, 3.0, 1.0])
 WEIGHTED = nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.1, reduction="none")
 
