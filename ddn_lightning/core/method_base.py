@@ -120,6 +120,11 @@ class MethodBase(LightningModule, Constructed, ABC):
         return nn.Linear(feature_dim, self.num_classes)
 
     @property
+    def has_sequence(self) -> bool:
+        """Whether the Trainer's data are tasks, and not a user's own loaders, which can be evaluated only."""
+        return isinstance(getattr(self.trainer, "datamodule", None), TaskSequence)
+
+    @property
     def network(self) -> nn.Module:
         """Backbone and head as one module."""
         return Classifier(self.backbone, self.head)
@@ -559,11 +564,15 @@ class MethodBase(LightningModule, Constructed, ABC):
         """Write a ``.onnx`` or ``.pt2`` file that predicts without this package, and return the largest difference."""
         return export(self, path)
 
-    def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """Scores of a test batch, for the callbacks to measure."""
-        return self.class_scores(self.normalised(batch.images))
+    def validation_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
+        """Scores of a test batch, for the callbacks to measure; on a user's raw images and labels, log the accuracy."""
+        scores = self.class_scores(self.normalised(raw_batch(batch)))
+        if not isinstance(batch, Samples):
+            hits = (scores.argmax(dim=1) == batch[1]).float()
+            self.log("accuracy", 100 * hits.mean(), batch_size=len(hits), sync_dist=True)
+        return scores
 
-    def test_step(self, batch: Samples, batch_index: int) -> Tensor:
+    def test_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
         """Scores of a test batch, as in :meth:`validation_step`."""
         return self.validation_step(batch, batch_index)
 
@@ -585,6 +594,12 @@ class MethodBase(LightningModule, Constructed, ABC):
         """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
             f"{type(self).__name__} cannot be turned into TorchScript as a whole: use method.export('model.pt2')"
+        )
+
+    def to_onnx(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse, and say how to export the network instead."""
+        raise ConfigurationError(
+            f"{type(self).__name__} cannot be turned into ONNX as a whole: use method.export('model.onnx')"
         )
 
     @classmethod

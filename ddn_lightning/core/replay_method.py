@@ -234,11 +234,13 @@ class ReplayMethod(MethodBase, ABC):
             check_trainer(self.trainer)
             if self.lost_in_rounding:
                 check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
+        elif not self.has_sequence:
+            return []
         return [self.guard, *missing_callbacks(self.trainer, bool(self.memory_draws), bool(self.terms))]
 
     def setup(self, stage: str) -> None:
         """Check the data against the network; for a fit, reset all parts."""
-        if stage == "predict" and self.transform is not None:
+        if self.transform is not None and (stage == "predict" or (stage != "fit" and not self.has_sequence)):
             return
         sequence, is_fit = self.sequence, stage == "fit"
         is_continued = is_fit and (is_resuming(self.trainer) or growth.is_continuation(self, sequence))
