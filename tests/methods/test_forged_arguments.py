@@ -17,7 +17,7 @@ from ddn_lightning.construction import construction_of, make
 MEGABYTE = 2**20
 LOADED = """
 import json, resource, sys, time
-import ddn_lightning
+import ddn_lightning, ddn_lightning.api
 before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
 try:
     ddn_lightning.load(sys.argv[1])
