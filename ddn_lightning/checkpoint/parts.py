@@ -13,8 +13,8 @@
 
 Weights, buffers and modules are saved by Lightning. ``progress`` and ``batch_norm`` are among them, as extra state of
 the method, since spawned processes return only weights. The position in an epoch is that of Lightning's loops,
-normalised by :func:`~ddn_lightning.checkpoint.loops.settle`. A user's own memory or term of the loss is a part by the
-same contract.
+normalised by :func:`~ddn_lightning.checkpoint.loops.settle`. A user's own memory is a part by the same
+contract, and so is a term of the loss, by ``training_state`` and ``load_training_state``.
 """
 
 from collections.abc import Mapping

@@ -24,10 +24,10 @@ class CountedSteps(Term):
         self.steps += 1
         return loss
 
-    def state_dict(self) -> dict[str, Any]:
+    def training_state(self) -> dict[str, Any]:
         return {"steps": self.steps}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_training_state(self, state_dict: dict[str, Any], device: torch.device) -> None:
         self.steps = state_dict["steps"]
 
 
