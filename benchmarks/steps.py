@@ -14,15 +14,15 @@ from ddn_lightning.distill.data_distill_net import DataDistillNet
 from ddn_lightning.names import METHODS
 
 ER = "ER"
-MODES = ("exact", "matching", "head", "step")  # of DDN's gradient
+MODES = ("exact", "delayed")  # of DDN's gradient
 PLUG_INS = ("none", "hard", *MODES)
 
 
 def contender_name(method: str, plug_in: str) -> str:
     """The name of a row.
 
-    >>> contender_name("ER", "none"), contender_name("ER", "exact"), contender_name("ER", "step")
-    ('ER', 'ER + DDN', 'ER + DDN (step)')
+    >>> contender_name("ER", "none"), contender_name("ER", "exact"), contender_name("ER", "delayed")
+    ('ER', 'ER + DDN', 'ER + DDN (delayed)')
     """
     return method + {"none": "", "hard": " + hard draw", "exact": " + DDN"}.get(plug_in, f" + DDN ({plug_in})")
 
@@ -66,7 +66,7 @@ def main() -> None:
     """Measure the methods of the command line."""
     parser = arguments(__doc__)
     parser.add_argument("--methods", nargs="+", default=[ER], choices=[*METHODS, "all"], metavar="METHOD")
-    parser.add_argument("--plug_ins", nargs="+", default=["none", "hard", "exact", "step"], choices=PLUG_INS)
+    parser.add_argument("--plug_ins", nargs="+", default=["none", "hard", "exact", "delayed"], choices=PLUG_INS)
     parser.add_argument("--number", type=int, default=1, help="steps of a timing, after two untimed ones")
     parser.add_argument("--profile", action="store_true", help="print where each step spends its time, instead")
     settings = parser.parse_args()

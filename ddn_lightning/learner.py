@@ -89,6 +89,12 @@ class Watched(Predicting, Protocol):
     def dtype(self) -> Any:
         """The precision of its weights."""
 
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters by name."""
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """The buffers by name."""
+
     def __call__(self, images: Tensor) -> Any:
         """Logits of normalised images."""
 
@@ -201,9 +207,6 @@ class Learner(Watched, Protocol):
 
     memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
     replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
-
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The parameters by name."""
 
     @property
     def head(self) -> nn.Module:

@@ -10,6 +10,8 @@ from ddn_lightning.reproduce.grid import Cell
 from study.measured import HARD_CONTROL, Group, MeasuredRun, reported
 
 ARMS = {"none": "alone", "hard": "+ hard draw", "ddn": "+ DDN"}  # by plug-in
+# DDN was recorded with study.look_aheads.StepLookAhead
+RECORDED_ARMS = {"hard": ("none", HARD_CONTROL), "ddn": ("ddn", "lookahead=step")}
 
 
 def collection_table(cells: Sequence[Cell], runs: Sequence[MeasuredRun], data: str, network: str) -> str:
@@ -26,7 +28,7 @@ def collection_table(cells: Sequence[Cell], runs: Sequence[MeasuredRun], data: s
     groups = reported(runs)
     lines: dict[tuple[str, ...], dict[str, Sequence[MeasuredRun]]] = {}
     for cell in cells:
-        arm = ("none", HARD_CONTROL) if cell.plugin == "hard" else (cell.plugin, cell.variant)
+        arm = RECORDED_ARMS.get(cell.plugin, (cell.plugin, cell.variant))
         found = groups.get(Group(data, network, cell.setting, cell.buffer_size, cell.method, *arm))
         if found is not None:
             line = (cell.setting, cell.data, str(cell.buffer_size), title_of(cell.method))

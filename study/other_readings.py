@@ -5,7 +5,7 @@ Each overrides a few lines and is run by its import path:
 interpretations of the paper; *variants* go beyond it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,11 +13,19 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ddn_lightning.distill.data_distill_net import DataDistillNet, multilayer_perceptron
-from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead, LossOfParameters, Parameters
+from ddn_lightning.distill.hypergradient import (
+    ForwardPass,
+    FrozenNetwork,
+    LookAhead,
+    LossOfParameters,
+    Parameters,
+    random_state,
+)
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
 from ddn_lightning.learner import Learner
 from ddn_lightning.networks.batch_statistics import frozen_layers, measure
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.optimization import ObservedTerm, evaluating
+from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 
@@ -147,21 +155,16 @@ class FreeShare(DataDistillNet):
 
 
 class NoExtraPass(DataDistillNet):
-    """Variant: ``lookahead="step"`` of the last layer, on the draw that the classifier replays anyway.
+    """Variant: a look-ahead of the last layer, on the draw that the classifier replays anyway.
 
     Uses the classifier's gradient as the outer gradient, and the inner batch and features of its step: labels are
-    learned without any forward pass of the network. ``lookahead`` and ``outer`` have no effect.
+    learned without any forward pass of the network. ``outer`` has no effect.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._features = torch.empty(0)  # the last inputs of the head
         self._rehearsed: tuple[Samples, Tensor, Tensor] | None = None  # samples, their logits and features
-
-    @property
-    def needs_forward_mode(self) -> bool:
-        """No network is differentiated."""
-        return False
 
     def begin_fit(self, method: Learner) -> None:
         """Record the inputs of the head."""
@@ -183,12 +186,42 @@ class NoExtraPass(DataDistillNet):
         """The incoming batch, used for logging only."""
         return [current]
 
-    def _look_ahead(self, method: Learner, inner: Samples, outer: list[Samples]) -> LookAhead:
+    def look_ahead(self, method: Learner, inner: Samples, outer: list[Samples]) -> LookAhead:
+        """The features of the step, forwarded through the head's gradient."""
         assert self._rehearsed is not None
         _, logits, features = self._rehearsed
         self._rehearsed = None
         gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in method.head.named_parameters()}
         return LookAhead(logits, functional_call(method.head, gradient, (features,)))
+
+
+class DelayedOnReplay(DataDistillNet):
+    """Variant of the delayed update: its inner batch is the step's own replayed one, also in the first task.
+
+    It is judged as if its soft labels had been added to the real step, to first order in ``alpha``.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"lookahead": "delayed", **kwargs})
+
+    def add_to(self, loss: ReplayLoss, method: Learner, current: Samples) -> ReplayLoss:
+        """Learn from the loss without soft labels, then note this step."""
+        rehearsed, logits = loss.rehearsed, loss.memory_logits
+        if rehearsed is None or logits is None:
+            return loss
+        forward = ForwardPass(logits.detach(), random_state(method.device))
+
+        def observe(value: Tensor, gradients: Sequence[Tensor | None]) -> None:
+            self._learn_from_next(method, value, gradients)
+            if self.is_due(method):
+                self._remember(method, rehearsed, forward)
+
+        nothing = ObservedTerm(lambda: 0 * method.moved_parameters[0].sum(), observe)
+        return super().add_to(loss.with_term(nothing), method, current)
+
+    def old_memory_term(self, method: Learner, old: Samples) -> Callable[[], Tensor]:
+        """The term alone."""
+        return LabelDistiller.old_memory_term(self, method, old)
 
 
 def _draw_half(method: Learner, half: int) -> Samples | None:

@@ -113,7 +113,7 @@ def test_a_gpu_refuses_nothing_and_no_step_waits_for_it_without_a_reason(
     assert watch.places_in_steps() == WAITS.get(method_class, {}).keys()
 
 
-@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
+@pytest.mark.parametrize("lookahead", ["exact", "delayed"])
 def test_only_a_step_that_is_logged_waits(lookahead: str) -> None:
     distiller: Any = partial(DataDistillNet, lookahead=lookahead)
     with stand_in_gpu() as watch:
@@ -122,7 +122,8 @@ def test_only_a_step_that_is_logged_waits(lookahead: str) -> None:
         train(ER, distiller, strategy=on_the_gpu(), steps=3, **more)
     ends = [*begins.waits[1:], None]
     waits = [watch.places_in_steps(begin, end) for begin, end in zip(begins.waits, ends, strict=True)]
-    assert waits == [*4 * [set(), WAITS_WHEN_LOGGING.keys()], set()]
+    assert waits[::2] == 5 * [set()]
+    assert set.union(*waits[1::2]) == WAITS_WHEN_LOGGING.keys()
 
 
 @contextmanager

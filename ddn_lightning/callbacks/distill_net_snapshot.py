@@ -1,4 +1,7 @@
-"""Copies G to G_old at the end of a task. A callback by design, as are reservoir sampling and forgetting."""
+"""Copies G to G_old at the end of a task, and saves what the distiller keeps between steps.
+
+A callback by design, as are reservoir sampling and forgetting.
+"""
 
 from lightning.pytorch import Trainer
 

@@ -164,8 +164,12 @@ class Forgetting(TaskCallback):
             self._run_missed_evaluation(trainer, method)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """After the last task, open the test images, before its checkpoint is saved."""
-        self._open_test(trainer, method_of(pl_module))
+        """After the last task, run its evaluation if none was due, and open the test images: before it is saved."""
+        method = method_of(pl_module)
+        clock = method.sequence.clock
+        if clock.is_last_batch and clock.is_over(clock.num_tasks):
+            self._run_missed_evaluation(trainer, method)
+        self._open_test(trainer, method)
 
     def on_task_exit(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Run the evaluation at the task's end, and open the test images, if a resume has skipped it."""
@@ -203,8 +207,7 @@ class Forgetting(TaskCallback):
 
     def _run_missed_evaluation(self, trainer: Trainer, method: Watched) -> None:
         """Run the evaluation that Lightning skips when it resumes from a checkpoint of an epoch's last batch."""
-        every = method.sequence.evaluate_every_n_epochs
-        epochs = method.sequence.clock.epochs_done // every * every
+        epochs = method.sequence.epochs_to_evaluate(method.sequence.clock.epochs_done)
         if trainer.limit_val_batches == 0 or epochs <= method.progress.epochs_evaluated:
             return
         loader = method.sequence.evaluation_loader(method.tasks_seen)

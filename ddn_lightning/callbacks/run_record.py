@@ -19,6 +19,7 @@ from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.stop_at_task import StopAtTask
+from ddn_lightning.callbacks.stored_bytes import stored_bytes
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -164,7 +165,8 @@ class RunRecord(TaskCallback):
         ]
         if results.calibrated_average_accuracy is not None:
             acc, fm = results.calibrated_average_accuracy, results.calibrated_forgetting
-            output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
+            shown = "" if fm is None else f", FM {fm:.2f}"  # unknown where no task was measured before the last
+            output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}{shown}")
         if results.test is not None:
             output.append(_test_line(results))
         if results.anytime:
@@ -217,6 +219,7 @@ def results_of(method: Watched, forgetting: Forgetting, status: str) -> Results:
         plugin=None if method.distiller is None else type(method.distiller).__name__,
         dataset=dataset_title(sequence),
         buffer_size=0 if method.stored_samples is None else method.stored_samples.buffer_size,
+        stored_bytes=stored_bytes(method),
         seed=method.streams.seed,
         tasks_finished=method.tasks_finished,
         accuracy_matrix=_plain(method.accuracy_matrix),
@@ -237,6 +240,8 @@ def results_of(method: Watched, forgetting: Forgetting, status: str) -> Results:
         class_names=_names(method),
         data=sequence.data_record().as_plain(),
         versions={package: version(package) for package in PACKAGES},
+        evaluate_every_n_tasks=sequence.evaluate_every_n_tasks,
+        images_per_task=sequence.images_per_task,
     )
 
 

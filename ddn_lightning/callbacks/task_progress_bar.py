@@ -129,7 +129,7 @@ class TaskProgressBar(RichProgressBar):
             measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._results = " ".join(
-                f"{short} {float(measured[name]):.1f}" for short, name in names.items() if measured
+                f"{short} {float(measured[name]):.1f}" for short, name in names.items() if name in measured
             )
 
     def _print(self, line: str) -> None:

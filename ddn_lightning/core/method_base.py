@@ -34,7 +34,7 @@ from ddn_lightning.deploy.export import export
 from ddn_lightning.deploy.load import load_method
 from ddn_lightning.deploy.predict import Images, Predictions, predict, raw_batch
 from ddn_lightning.distill.label_distiller import LabelDistiller
-from ddn_lightning.distill.term import Term
+from ddn_lightning.distill.term import Term, TermState
 from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Facts
@@ -429,7 +429,7 @@ class MethodBase(LightningModule, Constructed, ABC):
     def parts(self) -> dict[str, Part]:
         """What a checkpoint has besides weights, progress and BatchNorm statistics, in the order of a resume."""
         memory = {MEMORY: StoredMemory(self.memory, self._check_stored)} if self.memory_draws else {}
-        terms = {type(term).__name__: term for term in self.terms if not isinstance(term, nn.Module)}
+        terms = {type(term).__name__: TermState(term, self.device) for term in self.terms}
         return {STREAMS: self.streams, **memory, **terms}
 
     def _check_stored(self, stored: Samples) -> None:

@@ -103,13 +103,16 @@ class ImageTransform(Constructed):
         height, width = images.shape[-2:]
         corners = local_share(torch.randint(2 * self.padding + 1, (2, global_size), generator=generator).T)
         mirrored = local_share(torch.rand(global_size, generator=generator) < (0.5 if self.flip else 0.0))
-        rows = corners[:, :1] + torch.arange(height)  # (batch, height)
-        columns = torch.arange(width).expand(len(images), -1)
-        columns = corners[:, 1:] + torch.where(mirrored[:, None], columns.flip(1), columns)  # (batch, width)
+        # three numbers an image go to the device, which makes the indices of pixels from them
+        drawn = moved(torch.cat([corners, mirrored[:, None]], dim=1), images.device)
+        top, left, is_mirrored = drawn[:, :, None].unbind(1)  # (batch, 1) each
+        rows = top + torch.arange(height, device=images.device)  # (batch, height)
+        columns = torch.arange(width, device=images.device)
+        columns = left + torch.where(is_mirrored.bool(), columns.flip(0), columns)  # (batch, width)
 
         padded = functional.pad(images, [self.padding] * 4)
         pixels = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]  # (batch, height, width)
-        chosen = moved(pixels, images.device).flatten(1)[:, None].expand(-1, images.shape[1], -1)
+        chosen = pixels.flatten(1)[:, None].expand(-1, images.shape[1], -1)
         return padded.flatten(2).gather(2, chosen).view_as(images)
 
     def _augmented(self, images: Tensor, augment: Callable[[Tensor], Tensor], generator: torch.Generator) -> Tensor:

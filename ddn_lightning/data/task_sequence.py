@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint.construction import Constructed, named
+from ddn_lightning.data.balanced_subset import images_of_each_task
 from ddn_lightning.data.class_order import NamedOrder, class_matrix, ordered_classes
 from ddn_lightning.data.configure_trainer import configure_trainer
 from ddn_lightning.data.data_record import check_same_data
@@ -53,6 +54,10 @@ class TaskSequence(ModuleBatches, DatasetSplits):
             by default for modules that are no methods of ours.
         closed_test: Whether opening the test images raises a :class:`ClosedTestSetError`, as a search for
             hyper-parameters must have it; needs a validation split.
+        evaluate_every_n_tasks: Tasks between two evaluations, if not one; the last task's end always has one. The
+            accuracy matrix has rows of these tasks only; :mod:`ddn_lightning.metrics.functional` says what FM is then.
+        images_per_task: Number of images of each task to measure on, as many of each class, the same in all runs;
+            ``None`` measures on all. The test images that a validation split opens after the last task are all.
 
     Example:
         >>> class Stripes(TaskSequence):
@@ -83,6 +88,8 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         validation_seed: int = 0,
         closed_test: bool = False,
         as_tuples: bool | None = None,
+        evaluate_every_n_tasks: int | None = None,
+        images_per_task: int | None = None,
     ) -> None:
         super().__init__()
         check_positive(
@@ -90,7 +97,14 @@ class TaskSequence(ModuleBatches, DatasetSplits):
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
             evaluate_every_n_epochs=1 if evaluate_every_n_epochs is None else evaluate_every_n_epochs,
+            evaluate_every_n_tasks=1 if evaluate_every_n_tasks is None else evaluate_every_n_tasks,
+            images_per_task=1 if images_per_task is None else images_per_task,
         )
+        if evaluate_every_n_tasks is not None and evaluate_every_n_epochs is not None:
+            raise ConfigurationError(
+                f"evaluate_every_n_epochs must be left out with evaluate_every_n_tasks = {evaluate_every_n_tasks}, got "
+                f"{evaluate_every_n_epochs}"
+            )
         if epochs_per_task % (evaluate_every_n_epochs or epochs_per_task):
             raise ConfigurationError(
                 f"evaluate_every_n_epochs must divide epochs_per_task = {epochs_per_task}, so that an evaluation falls "
@@ -100,7 +114,10 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.drop_last = epochs_per_task == 1 if drop_last is None else drop_last
-        self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task
+        self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task * (evaluate_every_n_tasks or 1)
+        self.evaluate_every_n_tasks = evaluate_every_n_tasks
+        self.images_per_task = images_per_task
+        self._measured: Tensor | None = None  # places of these images
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
 
         self.stream = Streams(stream, stream_seed, self.has_domains)
@@ -120,6 +137,11 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         tasks = num_tasks if task_sizes is None else task_sizes
         self.is_class_of_task = class_matrix(self.class_order, tasks, self.stream.is_by_domain, type(self).__name__)
         self.num_tasks = len(self.is_class_of_task)
+        most = int(self.is_class_of_task.sum(dim=1).max())
+        if images_per_task is not None and images_per_task < most:
+            raise ConfigurationError(
+                f"images_per_task must be at least {most}, one of each class, got {images_per_task}"
+            )
         self._shuffle_seed = 0
         self._epochs: Callable[[int], Samples] | None = None  # the samples that a method has chosen
 
@@ -243,20 +265,29 @@ class TaskSequence(ModuleBatches, DatasetSplits):
 
     def test_dataloader(self) -> TaskLoader:
         """The test images of all tasks."""
-        if self.validation is None:
-            return self.evaluation_loader(self.num_tasks)
-        return TaskLoader(self.test_set, self.eval_batch_size)
+        samples = self.served(train=False) if self.validation is None else self.test_set
+        return TaskLoader(samples, self.eval_batch_size)
 
     def predict_dataloader(self) -> TaskLoader:
         """The test images of all tasks."""
         return self.test_dataloader()
 
     def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
-        """The images that a fit is measured on, those of the first ``tasks_seen`` tasks."""
+        """The images that a fit is measured on: of the first ``tasks_seen`` tasks, all or ``images_per_task``."""
         samples = self.served(train=False)
         assert samples.tasks is not None
-        seen = (samples.tasks < tasks_seen).nonzero().squeeze(1)
-        return TaskLoader(samples, self.eval_batch_size, order=seen)
+        if self.images_per_task is None:
+            measured = torch.arange(len(samples), device=samples.tasks.device)
+        elif self._measured is None:
+            measured = self._measured = images_of_each_task(samples.labels, samples.tasks, self.images_per_task)
+        else:
+            measured = self._measured
+        return TaskLoader(samples, self.eval_batch_size, order=measured[samples.tasks[measured] < tasks_seen])
+
+    def epochs_to_evaluate(self, epochs_done: int) -> int:
+        """The number of epochs after which the last evaluation is due, of those done."""
+        is_over = epochs_done >= self.num_tasks * self.epochs_per_task
+        return epochs_done if is_over else epochs_done // self.evaluate_every_n_epochs * self.evaluate_every_n_epochs
 
     def resume_state(self) -> dict[str, Any]:
         """The settings that a resumed run must share, and the seed of the data order.

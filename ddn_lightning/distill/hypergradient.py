@@ -5,20 +5,21 @@ where :math:`\phi`, soft labels or pixels, belongs to the data of the inner loss
 :math:`\theta'` is then exactly
 
 .. math:: \frac{d L_{out}(\theta')}{d\phi} = -\eta \, \partial_\phi \Big[ \frac{d}{d\varepsilon}
-          L_{in}(\theta + \varepsilon v, \phi) \Big]_{\varepsilon = 0}, \qquad v = \nabla L_{out}(\theta'),
+          L_{in}(\theta + \varepsilon v, \phi) \Big]_{\varepsilon = 0}, \qquad v = \nabla L_{out}(\theta').
 
-the derivative of a directional derivative: one Jacobian-vector product by dual numbers, and an ordinary backward pass
-through what depends on :math:`\phi`. Soft labels come in behind the logits, so for them that backward pass does not
-touch the network at all. The same identity serves EMLC (https://arxiv.org/abs/2305.12961).
+Soft labels enter behind the logits. For them the bracket needs only the *tangent*: the derivative of the inner logits
+along :math:`v`. The logits at :math:`\theta` are known from the step, so the tangent costs one forward pass at
+:math:`\theta + \varepsilon v` (:func:`tangent`). The same identity serves EMLC (https://arxiv.org/abs/2305.12961).
 
-The modes :func:`exact`, :func:`head`, :func:`matching` and :func:`step` differ in the direction :math:`v` and in how
-they compute the derivative of the logits along it, the *tangent*. All gradients are summed over the ranks, so several
-devices give the result of one. With dropout each forward pass is another random network, and so is the derivative.
+All gradients are summed over the ranks, so several devices give the result of one. With dropout both passes of the
+inner batch have the same masks.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,19 +28,20 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ddn_lightning.networks.batch_statistics import frozen_statistics, layers_with_statistics
 from ddn_lightning.optimization import gradient_of_sum
 from ddn_lightning.samples import Samples, cross_entropy
 
 Parameters = Mapping[str, Tensor]
 LossOfLogits = Callable[[Tensor], Tensor]
 LossOfParameters = Callable[[Parameters], Tensor]
+RELATIVE_STEPS = {torch.float32: 2e-5, torch.float64: 1e-9}  # to |theta|: above rounding, below curvature
 
 
 class FrozenNetwork:
     """A network as a pure function of its parameters; calls do not change the module.
 
-    The module stays in its mode, so in training BatchNorm uses batch statistics; it updates discarded copies of its
-    running statistics.
+    The module stays in its mode, so in training BatchNorm uses batch statistics, but its running ones do not move.
 
     Args:
         module: The network.
@@ -50,12 +52,15 @@ class FrozenNetwork:
         self.module = module
         chosen = set(module.parameters() if moved is None else moved)
         self.parameters = {n: p.detach() for n, p in module.named_parameters() if p.requires_grad and p in chosen}
-        self.buffers = dict(module.named_buffers())  # looked up once: walking through a ResNet takes 0.1 ms
+        frozen = tuple(f"{name}." if name else "" for name in layers_with_statistics(module))
+        # of other layers, which may change their buffers; those of BatchNorm are frozen at no cost
+        self.buffers = {n: b for n, b in module.named_buffers() if not n.startswith(frozen)}
 
     def __call__(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """Outputs with the given parameters."""
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
-        outputs: Tensor = functional_call(self.module, {**parameters, **buffers}, (inputs,))
+        with frozen_statistics(self.module):
+            outputs: Tensor = functional_call(self.module, {**parameters, **buffers}, (inputs,))
         return outputs
 
     def losses(self, parts: Sequence[Samples]) -> list[LossOfParameters]:
@@ -71,15 +76,30 @@ class FrozenNetwork:
 
 
 @dataclass(frozen=True)
+class ForwardPass:
+    """The logits of a batch, and what repeating the pass along a direction needs.
+
+    Args:
+        logits: The logits, without a graph.
+        random_state: The random state before the pass, which gives the masks of dropout.
+    """
+
+    logits: Tensor
+    random_state: Tensor
+
+
+@dataclass(frozen=True)
 class VirtualStep:
     """The result of a virtual step on the inner loss.
 
     Args:
+        inner: The forward pass of the inner batch, before the step.
         inner_gradient: Gradient of the inner loss, before the step.
         outer_gradient: Gradient of the outer loss after the step.
         outer_loss: The outer loss after the step.
     """
 
+    inner: ForwardPass
     inner_gradient: Parameters
     outer_gradient: Parameters
     outer_loss: Tensor
@@ -95,12 +115,12 @@ class VirtualStep:
 
 @dataclass(frozen=True)
 class LookAhead:
-    """The result of a mode.
+    """What the gradient of soft labels is made of.
 
     Args:
         logits: Logits of the inner batch at the current parameters.
         tangent: Their derivative along the outer gradient.
-        virtual_step: The virtual step, if the mode takes one.
+        virtual_step: The virtual step, if one was taken.
     """
 
     logits: Tensor
@@ -113,53 +133,15 @@ def exact(
 ) -> LookAhead:
     """A virtual step of all parameters; the outer gradient is taken after it."""
     taken = virtual_step(network, inner, inner_loss, outer, lr)
-    with torch.no_grad():
-        return LookAhead(*logits_along(network, inner, taken.outer_gradient), taken)
-
-
-def head(
-    backbone: FrozenNetwork,
-    head_only: FrozenNetwork,
-    inner: Samples,
-    inner_loss: LossOfLogits,
-    outer: Sequence[Samples],
-    lr: float,
-) -> LookAhead:
-    """A virtual step of the last layer only: no gradient goes through the backbone."""
-
-    @torch.no_grad()
-    def features(samples: Samples) -> Samples:
-        return replace(samples, images=backbone(backbone.parameters, samples.images))
-
-    return exact(head_only, features(inner), inner_loss, [features(part) for part in outer], lr)
-
-
-def matching(
-    network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
-) -> LookAhead:
-    """Theorem 2 taken literally: the outer gradient at the current parameters, without a step."""
-    _, outer_gradient = _gradient(network.losses(outer), network.parameters)
-    with torch.no_grad():
-        return LookAhead(*logits_along(network, inner, outer_gradient))
-
-
-@torch.no_grad()
-def step(network: FrozenNetwork, inner: Samples, last_gradient: Parameters, lr: float) -> LookAhead:
-    """Uses the gradient of the classifier's last step instead of the outer gradient: forward passes only.
-
-    Without momentum and weight decay that step went from ``before`` to the current parameters, so minus the change of
-    the logits divided by the learning rate is a finite difference for the tangent.
-    """
-    before = {name: parameter + lr * last_gradient[name] for name, parameter in network.parameters.items()}
-    logits = network(network.parameters, inner.images)
-    return LookAhead(logits, (network(before, inner.images) - logits) / lr)
+    found = tangent(network, network.parameters, inner.images, taken.outer_gradient, taken.inner)
+    return LookAhead(taken.inner.logits, found, taken)
 
 
 def surrogate(look_ahead: LookAhead, inner_loss: LossOfLogits, lr: float) -> Tensor:
     """A scalar whose gradient is that of the outer loss after the virtual step, by all inputs of the inner loss.
 
     Args:
-        look_ahead: The result of a mode.
+        look_ahead: The logits of the inner batch and their tangent.
         inner_loss: The same inner loss, with soft labels that require a gradient.
         lr: Learning rate of the virtual step.
     """
@@ -192,23 +174,107 @@ def virtual_step(
     network: FrozenNetwork, inner: Samples, inner_loss: LossOfLogits, outer: Sequence[Samples], lr: float
 ) -> VirtualStep:
     """One SGD step on the inner loss, without momentum and weight decay, and the outer loss after it."""
-    _, inner_gradient = _gradient([lambda p: inner_loss(network(p, inner.images))], network.parameters)
-    stepped = {name: parameter - lr * inner_gradient[name] for name, parameter in network.parameters.items()}
-    outer_loss, outer_gradient = _gradient(network.losses(outer), stepped)
-    return VirtualStep(inner_gradient, outer_gradient, outer_loss)
+    passes: list[ForwardPass] = []
+
+    def loss(parameters: Parameters) -> Tensor:
+        state = random_state(inner.images.device)
+        with full_float32():
+            logits = network(parameters, inner.images)
+        passes.append(ForwardPass(logits.detach(), state))
+        return inner_loss(logits)
+
+    _, inner_gradient = _gradient([loss], network.parameters)
+    steps = torch._foreach_mul(list(inner_gradient.values()), lr)
+    stepped = torch._foreach_sub(list(network.parameters.values()), steps)
+    after = dict(zip(network.parameters, stepped, strict=True))
+    outer_loss, outer_gradient = _gradient(network.losses(outer), after)
+    return VirtualStep(passes[0], inner_gradient, outer_gradient, outer_loss)
 
 
-def logits_along(network: FrozenNetwork, inner: Samples, direction: Parameters) -> tuple[Tensor, Tensor]:
-    """Logits of a batch and their derivative along a direction of the parameters, by dual numbers."""
+@torch.no_grad()
+def tangent(
+    network: FrozenNetwork, parameters: Parameters, images: Tensor, direction: Parameters, known: ForwardPass
+) -> Tensor:
+    """The derivative of the logits of a batch along a direction of the parameters.
+
+    In single and double precision a forward difference from the known logits, by one pass at theta + e v with
+    e = :data:`RELATIVE_STEPS` |theta| / |v|. That step is below the rounding of bfloat16 and TF32. Where autocast
+    computes in less, the derivative is therefore taken by dual numbers, at the cost of three passes.
+
+    Args:
+        network: The network.
+        parameters: Its parameters at theta.
+        images: The batch.
+        direction: v, for each of the parameters.
+        known: The forward pass of the batch at theta, within :func:`full_float32` unless autocast is on.
+    """
+    with repeated(known.random_state, images.device):
+        kind = images.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            return by_dual_numbers(network, parameters, images, direction)
+        theta, v = list(parameters.values()), [direction[name] for name in parameters]
+        relative = RELATIVE_STEPS.get(known.logits.dtype, RELATIVE_STEPS[torch.float32])
+        e = relative * _norm(theta) / _norm(v).clamp_min(torch.finfo(theta[0].dtype).tiny)
+        shifted = torch._foreach_add(theta, torch._foreach_mul(v, e))
+        with full_float32():
+            logits = network(dict(zip(parameters, shifted, strict=True)), images)
+    return (logits - known.logits) / e
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    """The norm of all tensors as one vector."""
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    return norm
+
+
+def by_dual_numbers(network: FrozenNetwork, parameters: Parameters, images: Tensor, direction: Parameters) -> Tensor:
+    """The derivative of the logits in one pass that carries it along with each value."""
     # the fused kernels of attention have no forward-mode derivative
     with sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
         duals = {
             name: forward_ad.make_dual(parameter, direction[name])  # type: ignore[no-untyped-call]
-            for name, parameter in network.parameters.items()
+            for name, parameter in parameters.items()
         }
-        logits, tangent = forward_ad.unpack_dual(network(duals, inner.images))  # type: ignore[no-untyped-call]
-    assert tangent is not None
-    return logits, tangent
+        _, found = forward_ad.unpack_dual(network(duals, images))  # type: ignore[no-untyped-call]
+    assert found is not None
+    derivative: Tensor = found.float()
+    return derivative
+
+
+def random_state(device: torch.device) -> Tensor:
+    """The state of the random numbers that a network draws on a device."""
+    state: Tensor = _generators(device).get_rng_state()
+    return state
+
+
+@contextmanager
+def repeated(state: Tensor, device: torch.device) -> Iterator[None]:
+    """Within it, a network draws the random numbers that it drew after this state."""
+    before = random_state(device)
+    _generators(device).set_rng_state(state)
+    try:
+        yield
+    finally:
+        _generators(device).set_rng_state(before)
+
+
+def _generators(device: torch.device) -> Any:
+    return torch.get_device_module(device) if device.type in ("cuda", "mps", "xpu") else torch
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Within it, products of single precision are not rounded to TF32 or bfloat16, as cuDNN does by default."""
+    on_gpu, on_cpu, matmul = torch.backends.cudnn, torch.backends.mkldnn, torch.backends.cuda.matmul
+    units: list[Any] = [matmul, on_gpu.conv, on_gpu.rnn, on_cpu.matmul, on_cpu.conv, on_cpu.rnn]  # type: ignore[attr-defined]  # torch does not declare them
+    before = [unit.fp32_precision for unit in units]
+    for unit in units:
+        unit.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for unit, precision in zip(units, before, strict=True):
+            unit.fp32_precision = precision
 
 
 @torch.enable_grad()

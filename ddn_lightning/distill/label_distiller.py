@@ -1,6 +1,7 @@
 """The base class of distillers, which make soft labels for any replay method."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -104,7 +105,11 @@ class LabelDistiller(Constructed, nn.Module, Term, ABC):
         old = method.draw_memory(tasks=method.old_tasks, generator=method.streams[OLD_MEMORY])
         if old is None:
             return loss
-        return loss.with_term(lambda: self._soft_loss(old, method.logits_of(old, is_extra=True)))
+        return loss.with_term(self.old_memory_term(method, old))
+
+    def old_memory_term(self, method: Learner, old: Samples) -> Callable[[], Tensor]:
+        """The term on a draw from the old memory, computed after the method's own terms."""
+        return lambda: self._soft_loss(old, method.logits_of(old, is_extra=True))
 
     def _soft_loss(self, samples: Samples, logits: Tensor) -> Tensor:
         with torch.no_grad():

@@ -40,10 +40,14 @@ class LearnedLabels(BilevelDistiller):
         self.rows.data = with_low_logits(self.rows.detach(), num_classes)
 
     def check(self, method: Learner) -> None:
-        """Refuse a memory whose images are learned, and move from slot to slot."""
+        """Refuse a memory whose images are learned and move from slot to slot, and the delayed update."""
         if method.memory.learning_rates:
             kind = type(method.memory).__name__
             raise ConfigurationError(f"LearnedLabels, which learns a label for each stored image, cannot take a {kind}")
+        if self.lookahead == "delayed":
+            raise ConfigurationError(
+                "lookahead must be exact with LearnedLabels, whose slots may have new samples a step later, got delayed"
+            )
         super().check(method)
 
     def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
 """What adds to a method's loss in each step, besides the method itself."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -63,12 +65,12 @@ class Term:
     def grow(self, num_classes: int) -> None:
         """Change the number of classes."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a resumed run continues with; that of an ``nn.Module`` is saved with the weights of the method."""
+    def training_state(self) -> dict[str, Any]:
+        """What a resumed run continues with, besides the weights of an ``nn.Module``. Every rank calls this."""
         return {}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Restore a state."""
+    def load_training_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restore the :meth:`training_state`."""
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """The parameters that the term learns by itself: the classifier's optimizer leaves them out."""
@@ -77,6 +79,27 @@ class Term:
     def configure_optimizer(self) -> Optimizer | None:
         """The optimizer of these parameters, if there are any."""
         return None
+
+
+@dataclass(frozen=True)
+class TermState:
+    """The training state of a term, as a part of a checkpoint.
+
+    Args:
+        term: The term.
+        device: Where it is used.
+    """
+
+    term: Term
+    device: torch.device
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+        return self.term.training_state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self.term.load_training_state(state, self.device)
 
 
 class HardLabelControl(Term):

@@ -11,7 +11,7 @@ from study.measured import Group, MeasuredRun
 CONFIGS = Path(__file__).parents[2] / "configs"
 BED = ("offline", "digits", 100)
 ER, HARD, DER = Cell(*BED, "er"), Cell(*BED, "er", "hard"), Cell(*BED, "der")
-DDN = Cell(*BED, "er", "ddn", (("model.distiller.lookahead", "step"),))
+DDN = Cell(*BED, "er", "ddn")
 
 
 def recorded(method: str, plugin: str, options: str, seed: int, acc: float, bed: str = "digits") -> MeasuredRun:

@@ -146,9 +146,9 @@ def test_without_an_extra_pass_the_tangent_is_the_change_of_logits_along_the_hea
     passes: list[int] = []
 
     class Noted(other_readings.NoExtraPass):
-        def _look_ahead(self, method: ReplayMethod, inner: Samples, outer: list[Samples]):  # type: ignore[no-untyped-def]
+        def look_ahead(self, method: ReplayMethod, inner: Samples, outer: list[Samples]):  # type: ignore[no-untyped-def]
             features = self._rehearsed[2]
-            found = super()._look_ahead(method, inner, outer)
+            found = super().look_ahead(method, inner, outer)
             head, gradients = method.head.double(), [p.grad.double() for p in method.head.parameters()]
             values = []
             for sign in (1, -1):

@@ -75,14 +75,23 @@ def test_costs_are_ratios_to_er(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (er["ms"], ddn["ms"], ddn["in ER steps"], ddn["median"]) == (1000, 3000, 3, 3)
 
 
-def test_a_step_with_ddn_takes_21_passes_to_the_six_of_er() -> None:
+def test_a_step_with_ddn_takes_19_or_10_passes_to_the_six_of_er() -> None:
     """Passes of a batch through the network, of which a backward pass counts as two."""
-    prepared = steps.prepare(["ER"], ["hard", "exact", "step"], Workload(width=8, batch=8, image_size=16))
+    prepared = steps.prepare(["ER"], ["hard", "exact", "delayed"], Workload(width=8, batch=8, image_size=16))
+    prepared["ER + DDN (delayed)"].step()  # it learns from two steps
     flop = {name: float(counts(method.step)["GFLOP"]) for name, method in prepared.items()}
     ratios = {name: flop[name] / flop["ER"] for name in flop}
     assert ratios["ER + hard draw"] == pytest.approx(9 / 6, rel=0.01)
-    assert ratios["ER + DDN"] == pytest.approx(21 / 6, rel=0.03)
-    assert ratios["ER + DDN (step)"] < 0.6 * ratios["ER + DDN"]
+    assert ratios["ER + DDN"] == pytest.approx(19 / 6, rel=0.03)
+    assert ratios["ER + DDN (delayed)"] == pytest.approx(10 / 6, rel=0.03)
+
+
+@pytest.mark.parametrize(("plug_in", "most"), [("exact", 1_800), ("delayed", 1_100)])
+def test_a_step_with_ddn_launches_few_operations(plug_in: str, most: int) -> None:
+    """What a GPU waits for: ER has 522, on ResNet-18 of any width."""
+    method = steps.prepare(["ER"], [plug_in], TINY)[steps.contender_name("ER", plug_in)]
+    method.step()
+    assert counts(method.step)["operations"] <= most
 
 
 def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> dict[str, Any]:
@@ -108,7 +117,7 @@ def test_steps_are_recorded_and_printed(
     rows = columns(record, "step of")
     assert list(rows) == ["ER", "ICaRL", "ERACE", "ERACE + DDN"]  # ICaRL replays no labels
     assert rows["ER"]["in ER steps"] == rows["ER"]["FLOP in ER steps"] == 1
-    assert rows["ERACE + DDN"]["operations"] > 3 * rows["ERACE"]["operations"] > 0
+    assert rows["ERACE + DDN"]["operations"] > 2 * rows["ERACE"]["operations"] > 0
     assert record["command"].startswith("python -m benchmarks.steps --width=2")
     assert common.as_markdown(record) == capsys.readouterr().out.strip()
 

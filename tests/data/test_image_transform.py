@@ -98,3 +98,15 @@ def test_what_an_own_augmentation_must_not_do_is_refused() -> None:
     smaller = ImageTransform([0.5] * 3, [0.5] * 3, augment=lambda images: images[..., :3])
     with pytest.raises(ConfigurationError, match=r"images of shape \(6, 3, 5, 7\), got \(6, 3, 5, 3\)"):
         smaller(images(), torch.Generator())
+
+
+def test_crops_and_flips_send_three_numbers_an_image_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def watched(tensor: Tensor, device: torch.device) -> Tensor:
+        sent.append(tensor.numel())
+        return tensor.to(device)
+
+    monkeypatch.setattr("ddn_lightning.data.image_transform.moved", watched)
+    ImageTransform([0.0] * 3, [1.0] * 3, padding=2, flip=True)(images(6), torch.Generator())
+    assert sent == [18]

@@ -9,7 +9,6 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from ddn_lightning import ER, ERACE, BiasAdaptor, ConfigurationError, DERPlusPlus, Learner, ReplayMethod, Samples
-from study.other_readings import UnseenOuter
 
 
 def unrolled(adaptor: BiasAdaptor, method: Learner, inner: Samples, outer: Samples, stepped: str) -> Tensor:
@@ -27,18 +26,7 @@ def unrolled(adaptor: BiasAdaptor, method: Learner, inner: Samples, outer: Sampl
     return functional.cross_entropy(functional_call(network, {**before, **after}, (outer.images,)), outer.labels)
 
 
-@pytest.mark.parametrize("kind", [BiasAdaptor, UnseenOuter])
-def test_what_learns_before_the_step_cannot_take_the_gradient_of_it(fit: Fit, kind: Any) -> None:
-    distiller = kind()
-    distiller.lookahead = "step"
-    with pytest.raises(ConfigurationError, match=f"with {kind.__name__}, which learns before the classifier's step"):
-        fit(lambda: ER(small_net(), num_classes=6, distiller=distiller))
-
-
-@pytest.mark.parametrize(("lookahead", "stepped"), [("exact", ""), ("head", "head")])
-def test_the_adaptor_descends_the_loss_of_memory_after_a_step_on_the_adapted_loss(
-    fit: Fit, lookahead: Any, stepped: str
-) -> None:
+def test_the_adaptor_descends_the_loss_of_memory_after_a_step_of_the_head_on_the_adapted_loss(fit: Fit) -> None:
     steps = []
 
     class Watch(BiasAdaptor):
@@ -46,16 +34,16 @@ def test_the_adaptor_descends_the_loss_of_memory_after_a_step_on_the_adapted_los
             value = super().outer_loss(method, inner, outer)
             parameters = list(self.adaptor.parameters())
             found = torch.autograd.grad(value, parameters, retain_graph=True)
-            expected = torch.autograd.grad(unrolled(self, method, inner, outer[0], stepped), parameters)
+            expected = torch.autograd.grad(unrolled(self, method, inner, outer[0], "head"), parameters)
             for first, second in zip(found, expected, strict=True):
                 assert second.abs().max() > 0
-                torch.testing.assert_close(first, second, rtol=1e-8, atol=1e-12)
+                torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-9)
             steps.append(method.task)
             return value
 
     data = TinySequence(batch_size=5, drop_last=True)
     sizes = {"num_classes": 6, "buffer_size": 20, "replay_batch_size": 5}
-    fit(lambda: ER(small_net(), distiller=Watch(lookahead=lookahead), **sizes), data, precision="64-true")
+    fit(lambda: ER(small_net(), distiller=Watch(), **sizes), data, precision="64-true")
     assert steps == [1] * 4 + [2] * 4
 
 

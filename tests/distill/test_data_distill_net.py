@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from every_method import HOSTS_BY_DEFAULT, METHODS, build
+from every_method import METHODS, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
-from tiny import DropoutNet, Fit, MakeTrainer, TinySequence, random_samples, small_net
+from tiny import BatchNormNet, DropoutNet, Fit, MakeTrainer, TinySequence, random_samples, small_net
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from ddn_lightning import (
     ER,
     GSS,
+    Backbone,
     BilevelDistiller,
     ConfigurationError,
     DataDistillNet,
@@ -25,10 +26,13 @@ from ddn_lightning import (
     PixelDistillation,
     ReplayLoss,
     ReplayMethod,
+    ResNet18,
     Samples,
+    SmallNet,
+    SplitDigits,
 )
 from ddn_lightning.distill import hypergradient
-from ddn_lightning.distill.hypergradient import FrozenNetwork, LookAhead
+from ddn_lightning.distill.hypergradient import FrozenNetwork
 
 HOSTS = [method for method in METHODS if method.takes_distiller() and method.__module__ != "every_method"]
 
@@ -157,20 +161,12 @@ class Steps(Callback):
         method.distiller.update = watched_update  # type: ignore[union-attr,method-assign]
 
 
-@pytest.mark.parametrize(
-    ("method_class", "lookahead"),
-    [
-        (method, lookahead)
-        for method in HOSTS
-        for lookahead in ("exact", "head", "matching", "step")
-        if lookahead == "exact" or method in HOSTS_BY_DEFAULT
-    ],
-)
-def test_each_step_moves_its_own_part_only(fit: Fit, method_class: type[ReplayMethod], lookahead: Any) -> None:
+@pytest.mark.parametrize("method_class", HOSTS)
+def test_each_step_moves_its_own_part_only(fit: Fit, method_class: type[ReplayMethod]) -> None:
     watches = []
 
     def make() -> ReplayMethod:
-        method = build(method_class, lambda: DataDistillNet(lookahead=lookahead), momentum=0.9)
+        method = build(method_class, DataDistillNet, momentum=0.9)
         watches.append(Steps(method))
         return method
 
@@ -178,32 +174,8 @@ def test_each_step_moves_its_own_part_only(fit: Fit, method_class: type[ReplayMe
     assert watches[0].checked == 11  # every step but the first, when there is no memory yet
 
 
-LookAheadOf = Callable[[ReplayMethod, Samples, Callable[[Tensor], Tensor], list[Samples], float], LookAhead]
-
-
-def look_ahead_by_step(
-    method: ReplayMethod, inner: Samples, loss: Callable[[Tensor], Tensor], outer: list[Samples], lr: float
-) -> LookAhead:
-    """As if the classifier's last step had been on the outer batch."""
-    network = FrozenNetwork(method.network)
-    parameters = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
-    gradients = torch.autograd.grad(network.loss(parameters, outer), list(parameters.values()))
-    return hypergradient.step(network, inner, dict(zip(parameters, gradients, strict=True)), lr)
-
-
-LOOK_AHEADS: dict[str, LookAheadOf] = {
-    "exact": lambda method, *arguments: hypergradient.exact(FrozenNetwork(method.network), *arguments),
-    "head": lambda method, *arguments: hypergradient.head(
-        FrozenNetwork(method.backbone), FrozenNetwork(method.head), *arguments
-    ),
-    "matching": lambda method, *arguments: hypergradient.matching(FrozenNetwork(method.network), *arguments),
-    "step": look_ahead_by_step,
-}
-
-
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("mode", LOOK_AHEADS)
-def test_50_updates_on_fixed_batches_lower_the_outer_loss_below_that_of_uniform_labels(mode: str, seed: int) -> None:
+def test_50_updates_on_fixed_batches_lower_the_outer_loss_below_that_of_uniform_labels(seed: int) -> None:
     torch.manual_seed(seed)
     method = ER(small_net(), num_classes=6)
     distiller = built(lr=1e-2)
@@ -223,7 +195,7 @@ def test_50_updates_on_fixed_batches_lower_the_outer_loss_below_that_of_uniform_
 
     at_start = outer_loss(learned)
     for _ in range(50):
-        look_ahead = LOOK_AHEADS[mode](method, inner, learned, [outer], lr)
+        look_ahead = hypergradient.exact(network, inner, learned, [outer], lr)
         distiller._descend(hypergradient.surrogate(look_ahead, learned, lr), optimizer)
     at_end = outer_loss(learned)
     assert at_end < at_start
@@ -341,7 +313,7 @@ def test_update_every_sets_the_number_of_steps_per_update(fit: Fit) -> None:
     assert calls == [5, 10]
 
 
-@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
+@pytest.mark.parametrize("lookahead", ["exact", "delayed"])
 def test_losses_and_label_statistics_are_logged(make_trainer: MakeTrainer, lookahead: Any) -> None:
     trainer = make_trainer(log_every_n_steps=1)
     distiller = DataDistillNet(lookahead=lookahead)
@@ -349,12 +321,11 @@ def test_losses_and_label_statistics_are_logged(make_trainer: MakeTrainer, looka
     logged = {
         name.removeprefix("distill/"): float(v) for name, v in trainer.callback_metrics.items() if "distill/" in name
     }
-    assert logged.keys() == {
+    of_virtual_steps = {"outer_loss_before", "gradient_cosine"} if lookahead == "exact" else set()
+    assert logged.keys() == of_virtual_steps | {
         "inner_loss",
-        "outer_loss_before",
         "gain_over_uniform",
         "outer_loss_after",
-        "gradient_cosine",
         "label_entropy",
         "label_mass/true",
         "label_mass/old_classes",
@@ -399,38 +370,31 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
 
 
 def reference(
-    lookahead: str, net: nn.Module, distiller: DataDistillNet, inner: Samples, outer: list[Samples], lr: float
+    net: nn.Module, distiller: DataDistillNet, inner: Samples, outer: list[Samples], lr: float
 ) -> list[Tensor]:
-    """The gradient of G by autograd through an unrolled step, or the mode's approximation of it."""
+    """The gradient of G by autograd through an unrolled step."""
     parameters = {name: p.detach().requires_grad_() for name, p in net.named_parameters()}
+    classes = torch.eye(distiller.generator_net[-1].out_features)
+
+    def logits_of(p: dict[str, Tensor], samples: Samples) -> Tensor:
+        buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
+        return functional_call(net, {**p, **buffers}, (samples.images,))
 
     def inside(p: dict[str, Tensor]) -> Tensor:
-        logits = functional_call(net, p, (inner.images,))
+        logits = logits_of(p, inner)
         own = distiller.generator_net(logits.softmax(1).detach()).softmax(1)  # without G_old, by Algorithm 2
-        labels = (own + torch.eye(6)[inner.labels]) / 2
+        labels = (own + classes[inner.labels]) / 2
         return cross_entropy(logits, inner.labels) - distiller.alpha * (labels * logits.log_softmax(1)).sum(1).mean()
 
-    def outside(p: dict[str, Tensor]) -> Tensor:
-        return torch.stack([cross_entropy(functional_call(net, p, (o.images,)), o.labels) for o in outer]).sum()
-
-    moving = {n: p for n, p in parameters.items() if n.startswith("head") or lookahead != "head"}
-    steps = torch.autograd.grad(inside(parameters), list(moving.values()), create_graph=True)
-    if lookahead in ("exact", "head"):
-        moved = {n: p - lr * g for (n, p), g in zip(moving.items(), steps, strict=True)}
-        value = outside({**parameters, **moved})
-    else:
-        if lookahead == "matching":
-            direction = torch.autograd.grad(outside(parameters), list(parameters.values()))
-        else:
-            direction = tuple(p.grad.clone() for p in net.parameters())  # type: ignore[union-attr]
-        value = -lr * torch.stack([(g * v).sum() for g, v in zip(steps, direction, strict=True)]).sum()
+    steps = torch.autograd.grad(inside(parameters), list(parameters.values()), create_graph=True)
+    moved = {n: p - lr * g for (n, p), g in zip(parameters.items(), steps, strict=True)}
+    value = torch.stack([cross_entropy(logits_of(moved, part), part.labels) for part in outer]).sum()
     return list(torch.autograd.grad(value, list(distiller.generator_net.parameters())))
 
 
-@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
-def test_every_update_follows_the_gradient_of_an_unrolled_step(fit: Fit, lookahead: Any) -> None:
+def test_every_update_follows_the_gradient_of_an_unrolled_step(fit: Fit) -> None:
     """In a real fit with a decaying learning rate: checks the drawn batches, the lr and the sign."""
-    first_lr = 1e-4 if lookahead == "step" else 0.5  # a finite difference needs a short step
+    first_lr = 0.5
     errors: list[float] = []
     drawn: dict[str, Any] = {}
 
@@ -445,7 +409,7 @@ def test_every_update_follows_the_gradient_of_an_unrolled_step(fit: Fit, lookahe
 
         def _descend(self, value: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
             lr = first_lr if drawn["method"].trainer.current_epoch % 2 == 0 else first_lr / 10
-            expected = reference(lookahead, drawn["method"].network, self, drawn["inner"], drawn["outer"], lr)
+            expected = reference(drawn["method"].network, self, drawn["inner"], drawn["outer"], lr)
             stepped = super()._descend(value, optimizer)
             found = [parameter.grad for parameter in self.generator_net.parameters()]
             error, size = (
@@ -458,13 +422,68 @@ def test_every_update_follows_the_gradient_of_an_unrolled_step(fit: Fit, lookahe
     def make() -> ReplayMethod:
         smooth = small_net()
         for index in (1, 3, 7):
-            smooth.layers[index] = nn.Tanh()  # a finite difference, as step takes it, does not know kinks
-        method = ER(smooth, num_classes=6, lr=first_lr, lr_milestones=[1], distiller=Watch(lookahead=lookahead))
+            smooth.layers[index] = nn.Tanh()  # a finite difference does not know kinks
+        method = ER(smooth, num_classes=6, lr=first_lr, lr_milestones=[1], distiller=Watch())
         return method.double()
 
     fit(make, TinySequence(epochs_per_task=2, batch_size=12))
     assert len(errors) == 11
-    assert max(errors) < (1e-2 if lookahead == "step" else 1e-8)
+    assert max(errors) < 1e-6
+
+
+class ColourlessResNet18(ResNet18):
+    def __init__(self) -> None:
+        super().__init__(in_channels=1, width=4)
+
+
+class Residual(Backbone):
+    """Two blocks of ResNet-18: with BatchNorm, a skip and a stride."""
+
+    feature_dim = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = ResNet18(in_channels=1, width=4)
+        self.layers = nn.Sequential(whole.stem, *whole.stages[:2], nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images)
+        return features
+
+
+@pytest.mark.parametrize(
+    ("net", "most_error", "least_cosine"),
+    [
+        (SmallNet, 2e-3, 0.9999),
+        (BatchNormNet, 2e-3, 0.9999),
+        (Residual, 5e-3, 0.9999),
+        (ColourlessResNet18, 5e-2, 0.999),  # on digits its last blocks normalise one pixel over 16 images
+    ],
+)
+def test_in_training_a_forward_difference_gives_the_unrolled_gradient(
+    fit: Fit, net: type[Backbone], most_error: float, least_cosine: float
+) -> None:
+    """In single precision, on states of a run on digits."""
+    errors, cosines = [], []
+
+    class Watch(DataDistillNet):
+        def outer_loss(self, method: ReplayMethod, inner: Samples, outer: list[Samples]) -> Tensor:
+            value = super().outer_loss(method, inner, outer)
+            if method.trainer.global_step % 5 == 0:
+                weights = list(self.generator_net.parameters())
+                found = torch.autograd.grad(value, weights, retain_graph=True)
+                both = (found, reference(method.network, self, inner, outer, method.current_lr))
+                mine, expected = (torch.cat([gradient.flatten() for gradient in some]) for some in both)
+                errors.append(((mine - expected).norm() / expected.norm()).item())
+                cosines.append(torch.cosine_similarity(mine, expected, dim=0).item())
+            return value
+
+    data = SplitDigits(num_tasks=5, batch_size=16)
+    sizes = {"num_classes": 10, "buffer_size": 100, "replay_batch_size": 16}
+    fit(lambda: ER(net(), distiller=Watch(), **sizes), data, max_steps=41)
+    assert len(errors) == 8
+    assert max(errors) <= most_error
+    assert min(cosines) >= least_cosine
 
 
 def test_the_given_learning_rate_wins_over_that_of_a_checkpoint(make_trainer: MakeTrainer, tmp_path: Path) -> None:
@@ -486,19 +505,7 @@ def test_low_precisions_are_refused(make_trainer: MakeTrainer) -> None:
         make_trainer(precision="bf16-true").fit(build(ER, DataDistillNet), TinySequence())
 
 
-@pytest.mark.parametrize(("lookahead", "is_refused"), [("exact", True), ("matching", True), ("head", False)])
-def test_synchronised_batch_norm_is_refused_where_there_is_no_derivative(
-    make_trainer: MakeTrainer, lookahead: str, is_refused: bool
-) -> None:
-    """On a CPU SyncBatchNorm itself raises, but later."""
-    method = ER(DropoutNet(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]
-    trainer = make_trainer(sync_batchnorm=True, devices=2, strategy="ddp_fork")
-    message = f"lookahead must be head or step with synchronised BatchNorm, got {lookahead}"
-    with pytest.raises(Exception, match=message if is_refused else "SyncBatchNorm"):
-        trainer.fit(method, TinySequence(batch_size=12))
-
-
-@pytest.mark.parametrize("lookahead", ["exact", "head", "step"])
+@pytest.mark.parametrize("lookahead", ["exact", "delayed"])
 def test_how_often_is_logged_does_not_change_the_run(fit: Fit, lookahead: Any) -> None:
     def make() -> ReplayMethod:
         return ER(DropoutNet(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))
@@ -520,7 +527,7 @@ def test_learning_rates_that_come_to_differ_are_noted(fit: Fit, capsys: pytest.C
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("lookahead", ["exact", "head", "matching", "step"])
+@pytest.mark.parametrize("lookahead", ["exact", "delayed"])
 def test_a_compiled_backbone_learns_the_same(fit: Fit, lookahead: str, backend: str) -> None:
     def make(is_compiled: bool) -> ReplayMethod:
         method = ER(small_net(), num_classes=6, distiller=DataDistillNet(lookahead=lookahead))  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ TRICKS: dict[str, list[Any]] = {
     "lr_scheduler": [partial(StepLR, step_size=1, gamma=0.5)],
     "lr_scheduler_interval": ["epoch", "step"],
 }
-LOOK_AHEADS = [partial(DataDistillNet, lookahead=mode) for mode in ("exact", "head", "matching", "step")]
+LOOK_AHEADS = [partial(DataDistillNet, lookahead=mode) for mode in ("exact", "delayed")]
 STREAMS = [Blurry, GaussianDrift, LongTail, LabelNoise, partial(FewShot, shots=6)]
 MOST_ATTEMPTS = 50
 Run = Callable[..., ReplayMethod]

@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from ddn_lightning import ER, MIR, ConfigurationError, DataDistillNet, Joint, Mnemonics, ReplayMethod
+from ddn_lightning import ER, MIR, BiasAdaptor, ConfigurationError, DataDistillNet, Joint, Mnemonics, ReplayMethod
 
 
 class Split(ER):
@@ -63,9 +63,9 @@ REFUSED: dict[str, tuple[type[ER], Any, dict[str, Any], str]] = {
     "a list": (ER, None, {"optimizer": lambda p: [SGD(p, 0.1)]}, "optimizer must create an optimizer, got list"),
     "no head": (
         ER,
-        lambda: DataDistillNet(lookahead="head"),
+        BiasAdaptor,
         {"optimizer": lambda p: SGD(list(p)[:-2], 0.1)},
-        "not be head",
+        "needs an optimizer that moves the head",
     ),
     "bad value": (ER, None, {"optimizer": partial(SGD, lr=-1.0)}, "optimizer cannot be created: Invalid learning rate"),
     "bad name": (ER, None, {"optimizer": partial(SGD, rate=1)}, "optimizer cannot be created: .*'rate'"),
@@ -119,8 +119,7 @@ def test_parameters_left_out_are_noted(fit: Fit, capsys: pytest.CaptureFixture[s
 
 VIRTUAL_STEPS: dict[str, tuple[type[ReplayMethod], Any]] = {
     "exact": (ER, lambda: DataDistillNet(lookahead="exact")),
-    "matching": (ER, lambda: DataDistillNet(lookahead="matching")),
-    "step": (ER, lambda: DataDistillNet(lookahead="step")),
+    "delayed": (ER, lambda: DataDistillNet(lookahead="delayed")),
     "MIR": (MIR, None),
     "Mnemonics": (Mnemonics, None),
 }
