@@ -74,15 +74,16 @@ class RandomImages(TaskSequence):
         workload: Their size, and the number of classes and tasks.
         steps: Batches per task.
         test_images: Test images of each class.
+        **options: Arguments of a task sequence.
     """
 
     name = "random images"
     mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
     padding, flip = 4, True
 
-    def __init__(self, workload: Workload, steps: int = 1, test_images: int = 1) -> None:
+    def __init__(self, workload: Workload, steps: int = 1, test_images: int = 1, **options: Any) -> None:
         self.num_classes = workload.num_classes
-        super().__init__(num_tasks=workload.num_tasks, batch_size=workload.batch)
+        super().__init__(num_tasks=workload.num_tasks, batch_size=workload.batch, **options)
         self.workload = workload
         self.steps = steps
         self.test_images = test_images

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy
 import torch
 from PIL import Image
 from torch.nn.functional import interpolate
@@ -28,12 +29,19 @@ def actions_on(photo: Path, workload: Workload) -> dict[str, tuple[Action, int]]
     generator, transform = torch.Generator().manual_seed(0), torchvision_transform(sequence)
     return {
         "decode a photo": (partial(decoding.decode_image, str(photo), CROP), 1),
+        "decode a photo, resized by Pillow (before)": (partial(decode_by_pillow, photo), 1),
         "augment a batch": (lambda: sequence.transform(images, generator), workload.batch),
         "augment by torchvision, image by image": (
             lambda: torch.stack([transform(image) for image in images]),
             workload.batch,
         ),
     }
+
+
+def decode_by_pillow(photo: Path) -> object:
+    """Decode and resize as the package did before."""
+    with Image.open(photo) as image:
+        return numpy.asarray(image.convert("RGB").resize((CROP, CROP), Image.Resampling.BILINEAR))
 
 
 def torchvision_transform(sequence: RandomImages) -> v2.Transform:

@@ -1,16 +1,18 @@
 """The batch type of the package: incoming batches and draws from memory are both Samples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.distributed import gather_shares, moved, rank_and_world_size, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError
+
+Criterion = nn.Module | Callable[[Tensor, Tensor], Tensor]  # from logits and labels to the loss of each sample
 
 
 @dataclass(eq=False)  # not frozen: Lightning's precision plug-ins rebuild a batch field by field
@@ -30,6 +32,7 @@ class Samples:
         global_size: Batch size over all ranks; ``None`` if these samples are the whole batch.
         global_tasks: Tasks of the global batch, on the host, if there are several ranks; avoids a gather.
         raw: The images before augmentation, of augmented samples, for losses on a second view.
+        criterion: The loss on hard labels, of augmented samples, if it is not cross-entropy.
 
     Example:
         >>> samples = Samples(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), labels=torch.tensor([5, 5, 8]))
@@ -47,6 +50,7 @@ class Samples:
     global_size: int | None = None
     global_tasks: Tensor | None = None
     raw: Tensor | None = None
+    criterion: Criterion | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -69,6 +73,7 @@ class Samples:
             select_on_host(self.tasks),
             select_on_host(self.slots),
             raw=None if self.raw is None else self.raw[on_device],
+            criterion=self.criterion,
         )
 
     def subset(self, index: Tensor | slice) -> "Samples":
@@ -180,6 +185,7 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
         join([part.slots for part in parts]),
         global_size=sum(part.total for part in parts),
         raw=join([part.raw for part in parts]),
+        criterion=parts[0].criterion,
     )
 
 
@@ -204,9 +210,17 @@ def gathered(share: Samples, logits: Tensor | None = None) -> Samples:
 
 
 def cross_entropy(logits: Tensor, samples: Samples) -> Tensor:
-    """Mean cross-entropy with the hard labels over the global batch.
+    """Mean loss on the hard labels over the global batch: cross-entropy, or the criterion of the samples.
 
     >>> cross_entropy(torch.zeros(1, 2), Samples(torch.zeros(1, 1, 8, 8), labels=torch.tensor([0])))
     tensor(0.6931)
     """
-    return samples.mean(functional.cross_entropy(logits, samples.labels, reduction="none"))
+    return samples.mean(hard_label_losses(logits, samples))
+
+
+def hard_label_losses(logits: Tensor, samples: Samples) -> Tensor:
+    """The loss of each sample on its hard label."""
+    if samples.criterion is None:
+        return functional.cross_entropy(logits, samples.labels, reduction="none")
+    losses: Tensor = samples.criterion(logits, samples.labels)
+    return losses

@@ -22,6 +22,7 @@ EXACT: Arm = ("ddn", "")
 STEP: Arm = ("ddn", "lookahead=step")
 TWO_STEPS: Arm = ("none", "replay_steps=2")
 OLD_ONLY: Arm = ("none", "one batch of old memory, hard labels")
+TOGETHER: Arm = ("none", "one forward pass of both batches")
 BOTH: tuple[Kinds, ...] = (("running", "running"), ("calibrated", "calibrated"))
 TITLES: Mapping[Arm, str] = {
     ALONE: "alone",
@@ -34,27 +35,28 @@ TITLES: Mapping[Arm, str] = {
     ("none", ONLY_STATISTICS): "a draw that only moves statistics",
     ("none", "old_memory_weight=1 that leaves statistics alone"): "hard draw that leaves statistics alone",
     ("none", "replay_batch_size=64"): "64 replayed images a step",
-    ("none", "8 incoming samples among the replayed"): "8 incoming samples among the replayed",
     ("none", "a second step on memory alone"): "a second step, on memory alone",
-    ("none", "calibrated on the newest task"): "calibrated on the newest task",
     ("none", "concatenated batches, lr=0.06"): "one forward pass, one mean",
-    ("none", "one forward pass of both batches"): "one forward pass, two means",
-    ("none", "Continual Normalization"): "Continual Normalization",
-    ("none", "AdaB2N"): "AdaB2N",
-    ("none", "GroupNorm"): "GroupNorm",
+    TOGETHER: "one forward pass, two means",
     ("none", "running_statistics=memory"): "BN Tricks: only memory moves statistics",
     ("ddn", "statistics moved by the look-ahead"): "DDN, exact, its look-ahead moves statistics",
-    ("ddn", "Eq. 7 literally"): "Eq. 7 literally",
-    ("ddn", "G_old in the inner loop"): "G_old in the inner loop",
-    ("ddn", "one outer batch of old memory and the incoming one"): "one outer batch of old memory and the incoming one",
     ("ddn", "updates_per_step=2"): "two updates of G per step",
     ("ddn", "G from task 2"): "G learns from task 2 on",
     ("ddn", "inner_lr=0.3"): "inner learning rate of 0.3",
 }
-READINGS = tuple(arm for arm in TITLES if arm[0] == "ddn")[3:]
-NORMALISATIONS = tuple(
-    ("none", name)
-    for name in ("running_statistics=memory", "Continual Normalization", "AdaB2N", "one forward pass of both batches")
+READINGS: tuple[Arm, ...] = tuple(
+    ("ddn", name)
+    for name in (
+        "Eq. 7 literally",
+        "G_old in the inner loop",
+        "one outer batch of old memory and the incoming one",
+        "updates_per_step=2",
+        "G from task 2",
+        "inner_lr=0.3",
+    )
+)
+NORMALISATIONS: tuple[Arm, ...] = tuple(
+    ("none", name) for name in ("running_statistics=memory", "Continual Normalization", "GroupNorm", "AdaB2N")
 )
 # Table: pairs of arms, of which the second is the control.
 PAIRS: Mapping[str, tuple[tuple[Arm, Arm], ...]] = {
@@ -77,11 +79,14 @@ PAIRS: Mapping[str, tuple[tuple[Arm, Arm], ...]] = {
         (("ddn", "statistics moved by the look-ahead"), EXACT),
     ),
     "readings": (
-        (("ddn", "Eq. 7 literally"), OLD_ONLY),
-        (("ddn", "Eq. 7 literally"), ALONE),
+        (READINGS[0], OLD_ONLY),
+        (READINGS[0], ALONE),
         *((arm, control) for arm in READINGS for control in (EXACT, HARD)),
     ),
-    "normalisations": tuple((arm, ALONE) for arm in NORMALISATIONS),
+    "normalisations": (
+        *((arm, ALONE) for arm in (*NORMALISATIONS, TOGETHER)),
+        (NORMALISATIONS[-1], TOGETHER),
+    ),
 }
 SIZES = ((EXACT, ALONE), (STEP, ALONE), (HARD, ALONE), (EXACT, HARD), (STEP, HARD), (EXACT, SPREAD), (TWO_STEPS, EXACT))
 TABLES = (*PAIRS, "methods beside er", "hosts", "sizes")

@@ -27,6 +27,7 @@ from study.labels import label_table
 from study.measured import measured_runs, measured_table
 from study.method_table import method_table
 from study.paper_figures import weights_figure
+from study.pretrained import pretrained_table
 from study.published import memory_table
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +59,7 @@ def parts() -> dict[str, str]:
         "parts of forgetting": split_table(runs),
         "labels of table 3": ablation_table(runs, SMALL, TABLE_3),
         "weights": ablation_table(runs, SMALL, WEIGHTS),
+        "pre-trained": pretrained_table(runs),
         "speed": _speed(),
         "collection, 16 x 16": _collection(),
     }
@@ -75,7 +77,9 @@ def filled(text: str, generated: dict[str, str]) -> str:
 
 def _speed() -> str:
     """The records of costs, the long ones folded."""
-    shown, *others = map(read_record, ("steps", "methods", "peers", "peers_tiny", "input", "growth", "start_up"))
+    shown, *others = map(
+        read_record, ("steps", "methods", "peers", "peers_tiny", "input", "growth", "checkpoints", "start_up")
+    )
     return "\n\n".join([as_markdown(shown), *(_folded(record["title"], as_markdown(record)) for record in others)])
 
 

@@ -26,7 +26,7 @@ from ddn_lightning.core.checkpointing import Restored
 from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.optimization import TaskOptimizer
 from ddn_lightning.data.data_record import DataRecord
-from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.image_transform import Given, ImageTransform
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence, logged_arguments
@@ -45,12 +45,12 @@ from ddn_lightning.memory.stored_memory import StoredMemory
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.batch_statistics import Buffers, stratified_batches
 from ddn_lightning.networks.classifier import Classifier, widened
-from ddn_lightning.networks.compiled import compiled_in_place
+from ddn_lightning.networks.compiled import CompileMode, compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features, stored_form
 from ddn_lightning.optimization import evaluating, gradient_of_sum
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, cross_entropy
+from ddn_lightning.samples import Criterion, Samples, cross_entropy
 
 
 class MethodBase(LightningModule, Constructed, ABC):
@@ -62,7 +62,8 @@ class MethodBase(LightningModule, Constructed, ABC):
         backbone: Network from images to features, whose size is its ``feature_dim``. The head is added to it.
         num_classes: Number of outputs.
         mask_unseen: Whether to predict only classes seen so far.
-        transform: Augmentation and normalisation; by default the data module's.
+        transform: Augmentation and normalisation, or an augmentation alone; by default the data module's.
+        compile: Whether to compile the backbone, or the mode of ``torch.compile``.
     """
 
     facts: ClassVar[Facts]
@@ -78,6 +79,7 @@ class MethodBase(LightningModule, Constructed, ABC):
     memory: Memory
     distiller: LabelDistiller | None
     replay_batch_size: int
+    criterion: Criterion | None
     rand_augment: RandAugment | None
     terms: tuple[Term, ...]
     batch_norm: BatchNormStatistics
@@ -94,11 +96,16 @@ class MethodBase(LightningModule, Constructed, ABC):
     _modes: Mapping[str, bool] = MappingProxyType({})  # whether each module is in training mode in a fit
 
     def __init__(
-        self, backbone: Backbone, num_classes: int, mask_unseen: bool = False, transform: ImageTransform | None = None
+        self,
+        backbone: Backbone,
+        num_classes: int,
+        mask_unseen: bool = False,
+        transform: Given = None,
+        compile: bool | CompileMode = False,  # noqa: A002  # torch's name
     ) -> None:
         super().__init__()
         check_positive(num_classes=num_classes)
-        backbone = self.constructor_arguments["backbone"] = compiled_in_place(backbone)
+        backbone = self.constructor_arguments["backbone"] = compiled_in_place(backbone, compile)
         feature_dim = getattr(backbone, "feature_dim", None)
         if not isinstance(feature_dim, int):
             raise ConfigurationError(
@@ -107,7 +114,8 @@ class MethodBase(LightningModule, Constructed, ABC):
             )
         self.num_classes = num_classes
         self.mask_unseen = mask_unseen
-        self.transform = transform
+        self.transform = transform if isinstance(transform, ImageTransform) else None
+        self.augmentation = (None if self.transform else transform,)  # in a tuple: a module is no part of the network
         self.backbone = backbone
         self.head = self.build_head(feature_dim)
         self.is_seen_class: Tensor
@@ -116,6 +124,11 @@ class MethodBase(LightningModule, Constructed, ABC):
     def build_head(self, feature_dim: int) -> nn.Module:
         """The layer from features to one logit per class."""
         return nn.Linear(feature_dim, self.num_classes)
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether the Trainer's data are tasks, and not a user's own loaders, which can be evaluated only."""
+        return isinstance(getattr(self.trainer, "datamodule", None), TaskSequence)
 
     @property
     def network(self) -> nn.Module:
@@ -219,13 +232,14 @@ class MethodBase(LightningModule, Constructed, ABC):
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """Augment and normalise images, keep the originals in ``raw``; features are not augmented."""
         if is_features(samples.images):
-            return replace(samples, images=self.normalised(samples.images), raw=samples.images)
+            images = self.normalised(samples.images)
+            return replace(samples, images=images, raw=samples.images, criterion=self.criterion)
         assert self.transform is not None
         generator = self.streams["augment"] if generator is None else generator
         number, raw = samples.total, samples.images
         images = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
         images = self.transform(images, generator, number)
-        return replace(samples, images=images.to(self.dtype), raw=raw)
+        return replace(samples, images=images.to(self.dtype), raw=raw, criterion=self.criterion)
 
     def plain_view(self, samples: Samples) -> Samples:
         """Augmented samples without their augmentation, for losses on a second view."""
@@ -556,11 +570,15 @@ class MethodBase(LightningModule, Constructed, ABC):
         """Write a ``.onnx`` or ``.pt2`` file that predicts without this package, and return the largest difference."""
         return export(self, path)
 
-    def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """Scores of a test batch, for the callbacks to measure."""
-        return self.class_scores(self.normalised(batch.images))
+    def validation_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
+        """Scores of a test batch, for the callbacks to measure; on a user's raw images and labels, log the accuracy."""
+        scores = self.class_scores(self.normalised(raw_batch(batch)))
+        if not isinstance(batch, Samples):
+            hits = (scores.argmax(dim=1) == batch[1]).float()
+            self.log("accuracy", 100 * hits.mean(), batch_size=len(hits), sync_dist=True)
+        return scores
 
-    def test_step(self, batch: Samples, batch_index: int) -> Tensor:
+    def test_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
         """Scores of a test batch, as in :meth:`validation_step`."""
         return self.validation_step(batch, batch_index)
 
@@ -582,6 +600,12 @@ class MethodBase(LightningModule, Constructed, ABC):
         """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
             f"{type(self).__name__} cannot be turned into TorchScript as a whole: use method.export('model.pt2')"
+        )
+
+    def to_onnx(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse, and say how to export the network instead."""
+        raise ConfigurationError(
+            f"{type(self).__name__} cannot be turned into ONNX as a whole: use method.export('model.onnx')"
         )
 
     @classmethod

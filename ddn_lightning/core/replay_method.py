@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
-from torch import Tensor
+from torch import Tensor, nn
 
 from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
 from ddn_lightning.callbacks.forgetting import calibration_of
@@ -20,10 +20,17 @@ from ddn_lightning.core.feature_cache import serve_features
 from ddn_lightning.core.method_base import MethodBase
 from ddn_lightning.core.optimization import TaskOptimizer
 from ddn_lightning.core.optimizer_checks import check_optimizers_of
-from ddn_lightning.core.start_checks import check_part, check_sequence, check_start, check_use, note_idle_statistics
+from ddn_lightning.core.start_checks import (
+    check_criterion,
+    check_part,
+    check_sequence,
+    check_start,
+    check_use,
+    note_idle_statistics,
+)
 from ddn_lightning.core.trainer_checks import check_trainer
 from ddn_lightning.data.grown_sequence import GrownSequence
-from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.image_transform import Given, ImageTransform
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.distill.label_distiller import LabelDistiller
@@ -35,12 +42,22 @@ from ddn_lightning.lightning_internals import drop_old_values, is_logged, is_res
 from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.networks.compiled import CompileMode
 from ddn_lightning.networks.frozen_features import check_holds_images
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, gathered
+from ddn_lightning.samples import Criterion, Samples, gathered
 
-NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
+NOT_PLAIN = [
+    "backbone",
+    "transform",
+    "distiller",
+    "memory",
+    "optimizer",
+    "lr_scheduler",
+    "criterion",
+    "rand_augment",
+]  # arguments
 
 
 class ReplayMethod(MethodBase, ABC):
@@ -65,14 +82,19 @@ class ReplayMethod(MethodBase, ABC):
             of equal rehearsal for a distiller. 0 disables the draw.
         replay_steps: Optimizer steps per incoming batch, each with new draws and augmentation: the control of equal
             cost.
+        criterion: The loss on hard labels, from logits and labels to the loss of each sample, as a loss of torch with
+            ``reduction="none"``; by default cross-entropy. All draws use it, also those of distillers and controls.
+            The mean is over samples, weighted or not.
         rand_augment: Stronger augmentation of all training images, before the crop and flip of ``transform``.
         mask_unseen: Whether to predict only classes seen so far.
-        transform: Augmentation and normalisation; by default the data module's.
+        transform: Augmentation and normalisation, by default the data module's; or your augmentation instead of crop
+            and flip, as ``augment`` of :class:`ImageTransform`.
         running_statistics: Which batches update BatchNorm's running statistics: ``all``, or only those from ``memory``.
             A step without replay always updates them. No effect on methods that train on exemplars and data in one
             batch, and on a backbone without trained parameters.
         extra_draw_moves_statistics: Whether draws in addition to the method's own, for a distiller or for
             ``old_memory_weight``, update them too.
+        compile: Whether to compile the backbone, or the mode of ``torch.compile``.
         **kwargs: Arguments of :class:`TaskOptimizer`, such as ``lr``.
 
     Example:
@@ -99,14 +121,16 @@ class ReplayMethod(MethodBase, ABC):
         memory: Memory | None = None,
         old_memory_weight: float = 0.0,
         replay_steps: int = 1,
+        criterion: Criterion | None = None,
         rand_augment: RandAugment | None = None,
         mask_unseen: bool = False,
-        transform: ImageTransform | None = None,
+        transform: Given = None,
         running_statistics: RunningStatistics = "all",
         extra_draw_moves_statistics: bool = True,
+        compile: bool | CompileMode = False,  # noqa: A002  # torch's name
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone, num_classes, mask_unseen, transform)
+        super().__init__(backbone, num_classes, mask_unseen, transform, compile)
         self.automatic_optimization = False
         self.save_hyperparameters(ignore=NOT_PLAIN)
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
@@ -115,6 +139,9 @@ class ReplayMethod(MethodBase, ABC):
         check_part("distiller", distiller, LabelDistiller)
         check_part("rand_augment", rand_augment, RandAugment)
         check_use(type(self), distiller, memory, old_memory_weight)
+        if criterion is not None:
+            check_criterion(criterion, num_classes)
+        object.__setattr__(self, "criterion", criterion)  # no part of the network, also if it is a module
         self.replay_batch_size = replay_batch_size
         self.replay_steps = replay_steps
         self.rand_augment = rand_augment
@@ -210,17 +237,19 @@ class ReplayMethod(MethodBase, ABC):
             check_trainer(self.trainer)
             if self.lost_in_rounding:
                 check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
+        elif not self.has_sequence:
+            return []
         return [self.guard, *missing_callbacks(self.trainer, bool(self.memory_draws), bool(self.terms))]
 
     def setup(self, stage: str) -> None:
         """Check the data against the network; for a fit, reset all parts."""
-        if stage == "predict" and self.transform is not None:
+        if self.transform is not None and (stage == "predict" or (stage != "fit" and not self.has_sequence)):
             return
         sequence, is_fit = self.sequence, stage == "fit"
         is_continued = is_fit and (is_resuming(self.trainer) or growth.is_continuation(self, sequence))
         check_sequence(self, sequence, may_grow=is_continued and isinstance(sequence, GrownSequence))
         if self.transform is None:
-            self.transform = sequence.transform
+            self.transform = ImageTransform.of(*self.augmentation, sequence.transform)
         self.record_data_info(sequence.data_record())
         self.task_classes = [classes.tolist() for classes in sequence.task_classes]
         if is_fit:
@@ -249,6 +278,8 @@ class ReplayMethod(MethodBase, ABC):
         check_optimizers_of(self)
         self.optimization.configure(self.trainer)
         self._changes = checkpointing.resume_optimizers(self, self.resumed)
+        if isinstance(self.criterion, nn.Module):
+            self.criterion.to(self.device)
         serve_features(self)
         check_start(self)
         for term in self.terms:

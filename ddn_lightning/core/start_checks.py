@@ -15,6 +15,7 @@ from ddn_lightning.memory.memory import Memory
 from ddn_lightning.networks.frozen_features import stored_form
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
+from ddn_lightning.samples import Criterion
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
 
@@ -39,6 +40,20 @@ def check_part(name: str, part: object, kind: type) -> None:
         raise ConfigurationError(f"{name} must be an object of class {kind.__name__}, got {given}")
     if getattr(part, "is_taken", False):
         raise ConfigurationError(f"{name} must be a new one, got the {type(part).__name__} of another method")
+
+
+def check_criterion(criterion: Criterion, num_classes: int) -> None:
+    """Refuse a criterion that does not give a loss for each sample."""
+    try:
+        losses = criterion(torch.zeros(2, num_classes), torch.zeros(2, dtype=torch.long))
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"criterion must take logits of {num_classes} classes, but does not: {error}"
+        ) from error
+    if not isinstance(losses, Tensor) or losses.shape != (2,):
+        raise ConfigurationError(
+            f'criterion must give a loss for each sample, as with reduction="none", got {described(losses)} for two'
+        )
 
 
 def check_use(method: Any, distiller: object, memory: object, old_memory_weight: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.checkpoint.construction import Constructed
@@ -46,7 +46,7 @@ class ImageTransform(Constructed):
         std: Sequence[float],
         padding: int = 0,
         flip: bool = False,
-        augment: Callable[[Tensor], Tensor] | None = None,
+        augment: nn.Module | Callable[[Tensor], Tensor] | None = None,
         per_image: bool | None = None,
     ) -> None:
         _check_statistics(mean, std)
@@ -132,7 +132,7 @@ class ImageTransform(Constructed):
         return 255 * found if found.is_floating_point() else found
 
 
-Given = ImageTransform | Callable[[Tensor], Tensor] | None  # a transform, an augmentation alone, or the data's
+Given = ImageTransform | nn.Module | Callable[[Tensor], Tensor] | None  # an augmentation alone, or the data's
 
 
 def _check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:

@@ -28,7 +28,7 @@ from ddn_lightning.errors import ConfigurationError
 
 MEMORY = "memory"
 LAST = ("checkpoints", "last.ckpt")
-FOR_TRAINING = ("optimizer", "lr_scheduler")  # functions, which a checkpoint cannot hold; a fit needs them anew
+FOR_TRAINING = ("optimizer", "lr_scheduler", "criterion")  # functions, which a checkpoint cannot hold
 LONGEST_REASON = 200  # characters of torch's message
 MISFIT = "Error(s) in loading state_dict"  # begins torch's message, which has names of weights from the file
 META = "meta"  # torch's device for tensors without values, whose memory is not allocated

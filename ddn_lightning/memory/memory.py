@@ -16,6 +16,7 @@ from ddn_lightning.notes import note
 from ddn_lightning.samples import Samples
 
 MADE = "made"  # the class and arguments of a saved memory
+LARGE = 4096  # slots
 BY_THE_METHOD = ("buffer_size", "seed")  # arguments that the method sets anew
 OF_ANY_MEMORY = ("constructor_arguments", "generator", "is_taken", *BY_THE_METHOD)  # attributes
 
@@ -137,7 +138,23 @@ class Memory(Constructed, ABC):
         """
         generator = self.generator if generator is None else generator
         eligible = self.slots if tasks is None else self.slots_of(tasks)
-        return eligible[torch.randperm(len(eligible), generator=generator)[:size]]
+        return eligible[choice(len(eligible), size, generator)]
+
+
+def choice(number: int, size: int, generator: torch.Generator | None = None) -> Tensor:
+    """Some of the integers below ``number``, uniformly and without replacement; all of them if there are not as many.
+
+    A permutation of :data:`LARGE` or more takes longer than the draw should: of so many, integers are drawn with
+    replacement, and the first ``size`` different ones are taken.
+    """
+    if number < max(LARGE, 8 * size):
+        return torch.randperm(number, generator=generator)[:size]
+    drawn = torch.randint(number, (2 * size,), generator=generator)
+    values, index = torch.unique(drawn, return_inverse=True)
+    if len(values) < size:  # once in a blue moon
+        return torch.randperm(number, generator=generator)[:size]
+    first = torch.full_like(values, len(drawn)).scatter_reduce(0, index, torch.arange(len(drawn)), "amin")
+    return drawn[first.sort().values[:size]]
 
 
 def sized(memory: Memory, buffer_size: int, arguments: dict[str, Any], hparams: Any) -> int:

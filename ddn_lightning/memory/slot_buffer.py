@@ -13,7 +13,7 @@ from ddn_lightning.checkpoint.construction import PLAIN
 from ddn_lightning.checkpoint.growth import overlaid
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.memory.memory import OF_ANY_MEMORY, Memory, MemoryOwner, field_lengths
+from ddn_lightning.memory.memory import LARGE, OF_ANY_MEMORY, Memory, MemoryOwner, field_lengths
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # used to select slots on the host
@@ -93,17 +93,31 @@ class SlotBuffer(Memory):
         is_last_write[:-1] = slots[1:] != slots[:-1]  # duplicate indices in one write are undefined
         slots, rows = slots[is_last_write], rows[order][is_last_write]
         self._write(slots, rows, samples)
-        self._filled = torch.unique(torch.cat([self._filled, slots]))
+        if len(self._filled) < self.buffer_size:
+            self._filled = torch.unique(torch.cat([self._filled, slots]))
         return slots
+
+    def draw(self, size: int, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """As in the base class; of a large memory without a look at every slot, unless few are eligible."""
+        if tasks is None or len(self) < LARGE:
+            return super().draw(size, tasks, generator)
+        tasks = list(tasks)
+        found = super().draw(4 * size, None, generator)
+        found = found[torch.isin(self._tasks()[found], torch.tensor(tasks))]  # the first are a uniform draw of these
+        return found[:size] if len(found) >= size else super().draw(size, tasks, generator)
 
     def slots_of(self, tasks: Iterable[int]) -> Tensor:
         """The slots with samples of these tasks, ascending."""
         if not len(self.slots):
             return self.slots
+        is_eligible = torch.isin(self._tasks()[self.slots], torch.tensor(list(tasks)))
+        return self.slots[is_eligible]
+
+    def _tasks(self) -> Tensor:
+        """The task of the sample in each slot."""
         if "tasks" not in self._fields:
             raise ValueError("tasks must be given with the stored samples to draw by task")
-        is_eligible = torch.isin(self._fields["tasks"][self.slots], torch.tensor(list(tasks)))
-        return self.slots[is_eligible]
+        return self._fields["tasks"]
 
     def overwrite_images(self, slots: Tensor, images: Tensor) -> None:
         """Replace the images in filled slots; labels, tasks and logits stay."""

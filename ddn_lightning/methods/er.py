@@ -3,13 +3,12 @@
 from typing import Any, Literal
 
 from torch import Tensor
-from torch.nn import functional
 
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.errors import ConfigurationError, check_not_negative
 from ddn_lightning.learner import Facts
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, concatenate, cross_entropy
+from ddn_lightning.samples import Samples, concatenate, cross_entropy, hard_label_losses
 
 
 class ER(ReplayMethod):
@@ -66,14 +65,14 @@ class ER(ReplayMethod):
         return ReplayLoss(cross_entropy(logits, current), logits, rehearsal, memory_logits, self.replay_weight)
 
     def replay_losses(self, logits: Tensor, replayed: Samples) -> Tensor:
-        """The loss of each replayed sample: cross-entropy with its label."""
-        return functional.cross_entropy(logits, replayed.labels, reduction="none")
+        """The loss of each replayed sample on its label."""
+        return hard_label_losses(logits, replayed)
 
     def _concatenated_loss(self, current: Samples, replayed: Samples) -> ReplayLoss:
         both = concatenate([current, replayed])
         logits = self.adapted(self(both.images))
         new, old = logits[: len(current)], logits[len(current) :]
-        losses = functional.cross_entropy(new, current.labels, reduction="none")
+        losses = hard_label_losses(new, current)
         rehearsal = self.replay_weight * both.mean(self.replay_losses(old, replayed))
         weight = self.replay_weight * replayed.total / both.total
         return ReplayLoss(both.mean(losses), new, rehearsal, old, weight)

@@ -3,14 +3,13 @@
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distributed import gather_shares
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.learner import Facts
 from ddn_lightning.methods.er import ER
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import Samples, hard_label_losses
 
 CANDIDATES = 50  # published
 
@@ -61,9 +60,7 @@ class MIR(ER):
         steps = zip(now.items(), gradients, strict=True)
         with torch.no_grad():
             ahead = {name: p if gradient is None else p - self.current_lr * gradient for (name, p), gradient in steps}
-            before, after = (
-                functional.cross_entropy(network(p, drawn.images), drawn.labels, reduction="none") for p in (now, ahead)
-            )
+            before, after = (hard_label_losses(network(p, drawn.images), drawn) for p in (now, ahead))
         rise = gather_shares(after - before, len(slots))  # over all ranks
         chosen = rise.topk(min(self.replay_batch_size, len(slots))).indices.cpu()
         return [self.stored(slots[chosen])]

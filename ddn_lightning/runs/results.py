@@ -123,6 +123,8 @@ class Results:
             ValueError, TypeError, LookupError: If it is damaged.
         """
         plain = dict(json.loads(text))
+        if "schema" not in plain:  # an earlier version, which recorded more
+            plain = {entry.name: plain[entry.name] for entry in fields(cls) if entry.name in plain}
         if (schema := plain.pop("schema", SCHEMA)) != SCHEMA:
             raise ConfigurationError(f"{RESULTS_FILE} must be of schema {SCHEMA}, got {schema}: of another version")
         names, seeds = plain.get("class_names"), plain.get("chosen_on_seeds") or ()

@@ -98,6 +98,7 @@ TO_COME = {
     "replay_batch_size=64",
     "Continual Normalization",
     "AdaB2N",
+    "GroupNorm",
     "one forward pass of both batches",
     "one outer batch of old memory and the incoming one",
     "updates_per_step=2",

@@ -12,7 +12,7 @@ import torch
 from documents import TEXT, commands
 from every_method import METHODS
 
-from benchmarks import common, growth, input, peers, start_up, steps  # noqa: A004
+from benchmarks import checkpoints, common, growth, input, peers, start_up, steps  # noqa: A004
 from benchmarks.common import PreparedMethod, Workload, counts, interleaved
 from ddn_lightning import NCM, GDumb, ReplayMethod
 
@@ -144,7 +144,7 @@ def test_the_profile_of_a_step_names_operations(
 
 def test_input_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rows = columns(run(input, monkeypatch, tmp_path), "action")
-    assert len(rows) == 3
+    assert len(rows) == 4
     for row in rows.values():
         assert row["images per second"] == pytest.approx(1e6 / row["µs an image"], rel=0.01)
 
@@ -170,6 +170,25 @@ def test_start_up_is_measured_in_processor_time_of_children(monkeypatch: pytest.
     rows = columns(run(start_up, monkeypatch, tmp_path), "start")
     assert rows["`wait`"]["to the libraries"] == pytest.approx(1, abs=0.9)
     assert rows["`wait`"]["s"] > 0
+
+
+def test_another_version_is_measured_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before/versioned.py").write_text("sum(range(10**7))")
+    starts = {
+        start_up.LIBRARIES: ["-c", "pass"],
+        "work": ["-c", "import os, sys\nif 'before' in sys.path[1]:\n import versioned"],
+    }
+    monkeypatch.setattr(start_up, "STARTS", starts)
+    rows = columns(run(start_up, monkeypatch, tmp_path, "--before", str(tmp_path / "before")), "start")
+    assert rows["`work`"]["to before"] < 0.5
+
+
+def test_the_peak_of_a_checkpoint_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    record = run(checkpoints, monkeypatch, tmp_path, "--slots", "500", "--sizes", "64", "--before", str(start_up.ROOT))
+    (row,) = columns(record, "memory").values()
+    assert 1 <= row["peak, in memories"] < 2
+    assert row["before: CPU s"] > 0
 
 
 @pytest.mark.slow

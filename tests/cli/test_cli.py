@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import json
 import os
 import resource
@@ -511,44 +510,6 @@ def test_evaluating_a_checkpoint_that_does_not_fit_is_refused(capsys: pytest.Cap
         assert "Traceback" not in capsys.readouterr().err
 
 
-PARTS = [
-    ["callbacks"],
-    ["ddn_lightning", "parts", "memory"],
-    ["ddn_lightning", "parts", "memory", "contents"],
-    ["callbacks", "RandomState", "ranks"],
-    ["callbacks", "RunRecord", "config"],
-    ["optimizer_states"],
-    ["loops"],
-    ["ddn_lightning"],
-    ["ddn_lightning", "sequence"],
-    ["ddn_lightning", "parts", "streams"],
-    ["logged_curves"],
-    ["logged_curves", "rows"],
-    ["state_dict", "_extra_state"],
-]
-
-
-@pytest.mark.parametrize("is_missing", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_checkpoint_without_one_of_its_parts_is_refused(is_missing: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fit("--name", "mine", *STOPPED) == 0
-    capsys.readouterr()
-    for *path, last in PARTS:
-        checkpoint = torch.load("runs/mine/checkpoints/last.ckpt", weights_only=True)
-        parent = functools.reduce(dict.__getitem__, path, checkpoint)
-        if is_missing:
-            del parent[last]
-        else:
-            parent[last] = "spoiled"
-        torch.save(checkpoint, "spoiled.ckpt")
-        if last == "logged_curves" and is_missing:  # as if there had been no logger
-            checkpoint["ddn_lightning"]["contents"] = {}
-            torch.save(checkpoint, "spoiled.ckpt")
-            assert fit("--ckpt_path", "spoiled.ckpt") == 0
-            capsys.readouterr()
-        else:
-            bad("--ckpt_path", "spoiled.ckpt", capsys=capsys)
-
-
 STOPPER = """
 import os, signal
 from lightning.pytorch import Callback
@@ -607,21 +568,6 @@ def test_a_checkpoint_for_other_classes_is_refused(capsys: pytest.CaptureFixture
     assert fit(*folder, "--data.num_tasks", "3", "--ckpt_path", str(checkpoint)) == 2
     assert "expected a checkpoint for 3 classes, got one for 2" in capsys.readouterr().err
     assert [path.name for path in Path("runs").iterdir()] == ["two"]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "expected"),
-    [
-        (lambda root: (root / "train/a/0.png").write_bytes(b"\x89PNG\r\n"), "cannot decode the image"),
-        (lambda root: [path.unlink() for path in (root / "train/b").iterdir()], "must hold at least one image"),
-        (lambda root: (root / "test/c").mkdir(), "['c'] are not in"),
-    ],
-)
-def test_broken_image_trees_are_refused(spoil: Any, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    make_images("ab")
-    spoil(Path("images"))
-    message = bad("--data", "SplitImageFolder", "--data.root", "images", "--data.num_tasks", "2", capsys=capsys)
-    assert expected in message
 
 
 @pytest.mark.slow

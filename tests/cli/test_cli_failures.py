@@ -110,12 +110,6 @@ def test_a_nested_configuration_file_is_checked_too(capsys: pytest.CaptureFixtur
     assert "'utf-8' codec can't decode" in refused("--model", "model.yaml", capsys=capsys)
 
 
-@pytest.mark.parametrize("option", [["-c", "pipe"], ["--config=pipe"], ["--model", "pipe"]])
-def test_a_pipe_as_an_argument_does_not_block(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo("pipe")
-    assert "expected a file, got the pipe" in refused(*option, capsys=capsys)
-
-
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_a_resume_in_a_folder_that_cannot_be_written_to_is_refused(
     number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

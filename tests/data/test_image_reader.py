@@ -141,14 +141,3 @@ def test_only_the_outdated_cache_of_the_same_size_is_removed(tree: Path) -> None
     of_size_3, of_size_4 = cache_files(tree)
     assert of_size_3 == outdated[0]
     assert of_size_4 != outdated[1]
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_named_pipe_in_place_of_the_cache_does_not_block(tree: Path) -> None:
-    expected = load(tree)
-    (cache,) = cache_files(tree)
-    cache.unlink()
-    os.mkfifo(cache)
-
-    assert torch.equal(load(tree), expected)
-    assert cache.is_file()

@@ -1,12 +1,17 @@
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import seed_everything
+from tiny import TinySequence, quiet_trainer, small_net
 from torch import Tensor
 from torch.nn import functional
 from torchvision.transforms import v2
 
-from ddn_lightning import ConfigurationError, ImageTransform
+import ddn_lightning
+from ddn_lightning import ER, ConfigurationError, ImageTransform
 
 
 def images(size: int = 6, channels: int = 3) -> Tensor:
@@ -90,6 +95,23 @@ def test_an_own_augmentation_draws_from_the_generator_and_leaves_the_global_stat
     assert torch.equal(first, transform(raw, torch.Generator().manual_seed(3)))
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1] == random.getstate()
+
+
+def test_a_method_takes_an_own_augmentation_and_a_loaded_one_normalises(tmp_path: Path) -> None:
+    def run(path: Path | None = None, **options: Any) -> ER:
+        seed_everything(0, verbose=False)
+        method = ER(small_net(), 6, buffer_size=10, replay_batch_size=5, transform=v2.RandomAffine(30))
+        quiet_trainer(**options).fit(method, TinySequence(batch_size=12), ckpt_path=path)
+        return method
+
+    method = run()
+    method.trainer.save_checkpoint(tmp_path / "last.ckpt")
+    loaded = ddn_lightning.load(tmp_path / "last.ckpt", backbone=small_net())
+    raw = TinySequence().load(train=False)[0]
+    assert torch.equal(loaded.predict(raw).labels, method.predict(raw).labels)
+    run(max_steps=3).trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+    resumed = run(tmp_path / "stopped.ckpt")
+    assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), method.parameters(), strict=True))
 
 
 def test_what_an_own_augmentation_must_not_do_is_refused() -> None:

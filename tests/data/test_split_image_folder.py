@@ -189,68 +189,45 @@ def test_invalid_arguments_are_refused(tree: Path, arguments: dict[str, Any], me
         SplitImageFolder(str(tree), **{"num_tasks": 2, **arguments})
 
 
-def test_a_missing_root_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=f"{tmp_path}/nowhere: it does not exist"):
-        SplitImageFolder(str(tmp_path / "nowhere"))
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_missing_split_is_reported(tree: Path, split: str) -> None:
-    shutil.rmtree(tree / split)
-
-    with pytest.raises(ConfigurationError, match=f"{tree}/{split} with a sub-folder for each class"):
-        SplitImageFolder(str(tree), num_tasks=2)
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_split_without_classes_is_refused(tree: Path, split: str) -> None:
-    shutil.rmtree(tree / split)
-    (tree / split).mkdir()
-
-    with pytest.raises(ConfigurationError, match=f"sub-folder for each class in {tree}/{split}: there are none"):
-        SplitImageFolder(str(tree), num_tasks=2)
-
-
-@pytest.mark.parametrize(("here", "there"), [("train", "test"), ("test", "train")])
-def test_a_class_in_one_split_only_is_refused(tree: Path, here: str, there: str) -> None:
-    (tree / here / "emu").mkdir()
-
-    with pytest.raises(ConfigurationError, match=rf"{tree}/{here} \['emu'\] are not in {tree}/{there}"):
-        SplitImageFolder(str(tree), num_tasks=1)
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_class_without_images_is_refused(tree: Path, split: str) -> None:
-    for path in (tree / split / "bee").iterdir():
-        path.unlink()
-    (tree / split / "bee/notes.txt").write_bytes(b"not an image")
-
-    with pytest.raises(ConfigurationError, match=f"{tree}/{split}/bee must hold at least one image"):
-        SplitImageFolder(str(tree), num_tasks=2).prepare_data()
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no root": (shutil.rmtree, "{tree}: it does not exist"),
+    "no split": (lambda tree: shutil.rmtree(tree / "test"), "{tree}/test with a sub-folder for each class"),
+    "no class": (lambda tree: empty(tree / "train"), "sub-folder for each class in {tree}/train: there are none"),
+    "a class of one split": (
+        lambda tree: (tree / "test/emu").mkdir(),
+        r"{tree}/test \['emu'\] are not in {tree}/train",
+    ),
+    "no image": (lambda tree: empty(tree / "train/bee"), "{tree}/train/bee must hold at least one image"),
+    "a dangling link": (lambda tree: (tree / "train/bee/9.png").symlink_to("nowhere"), "{tree}/train/bee/9.png"),
+    "no content": (
+        lambda tree: (tree / "train/cat/1.png").write_bytes(b""),
+        "cannot decode the image {tree}/train/cat",
+    ),
+    "half an image": (
+        lambda tree: cut_short(tree / "train/cat/1.png"),
+        "cannot decode the image {tree}/train/cat/1.png",
+    ),
+    "16 bits": (
+        lambda tree: Image.fromarray(numpy.full((6, 5), 40000, dtype=numpy.uint16)).save(tree / "train/cat/1.png"),
+        "cat/1.png: its pixels must have 8 bits per channel, got mode I;16",
+    ),
+}
 
 
-def test_a_dangling_link_is_reported(tree: Path) -> None:
-    (tree / "train/bee/9.png").symlink_to(tree / "nowhere.png")
-
-    with pytest.raises(ConfigurationError, match=f"{tree}/train/bee/9.png"):
-        load(tree)
-
-
-@pytest.mark.parametrize("content", [b"", b"no image at all", None])
-def test_an_image_that_cannot_be_decoded_is_reported(tree: Path, content: bytes | None) -> None:
-    path = tree / "train/cat/1.png"
-    path.write_bytes(path.read_bytes()[:-40] if content is None else content)
-
-    with pytest.raises(ConfigurationError, match=f"cannot decode the image {path}"):
-        load(tree)
-
-
-def test_sixteen_bits_are_refused(tree: Path) -> None:
-    path = tree / "train/cat/1.png"
-    Image.fromarray(numpy.full((6, 5), 40000, dtype=numpy.uint16)).save(path)
-
-    with pytest.raises(ConfigurationError, match=f"{path}: its pixels must have 8 bits per channel, got mode I;16"):
-        load(tree)
+@pytest.mark.parametrize(("spoil", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_tree_is_refused_by_name(tree: Path, spoil: Callable[[Path], object], message: str) -> None:
+    spoil(tree)
+    with pytest.raises(ConfigurationError, match=message.replace("{tree}", str(tree))):
+        SplitImageFolder(str(tree), num_tasks=1).prepare_data()
 
 
 def test_images_of_two_sizes_are_refused(tree: Path) -> None:
@@ -409,23 +386,6 @@ def test_a_folder_that_cannot_be_written_is_tolerated(
     assert not (tree / ".ddn_cache").exists() or not cache_files(tree)
 
 
-def test_a_damaged_cache_that_cannot_be_replaced_is_tolerated(
-    tree: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load(tree)
-    (path,) = cache_files(tree)
-    path.write_bytes(b"damaged")
-    monkeypatch.setattr(os, "replace", refuse)
-    data = SplitImageFolder(str(tree), num_tasks=2)
-
-    with pytest.warns(UserWarning, match="cannot write a cache"):
-        data.prepare_data()
-    decoded.clear()
-
-    assert torch.equal(data.load(train=True)[0], pixels_of(tree, "train"))
-    assert not decoded
-
-
 def test_a_kill_while_writing_leaves_no_file(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(*arguments: Any) -> None:
         raise KeyboardInterrupt
@@ -437,15 +397,6 @@ def test_a_kill_while_writing_leaves_no_file(tree: Path, monkeypatch: pytest.Mon
 
     assert cache_files(tree) == []
     assert torch.equal(load(tree)[0], pixels_of(tree, "train"))
-
-
-def test_leftovers_of_a_killed_run_are_removed(tree: Path) -> None:
-    (tree / ".ddn_cache").mkdir()
-    (tree / ".ddn_cache/train-0123.npy.4567").write_bytes(b"half")
-
-    load(tree)
-
-    assert [path.suffix for path in cache_files(tree)] == [".npy"]
 
 
 def test_ranks_may_write_at_once(tree: Path) -> None:

@@ -6,6 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ddn_lightning import ConfigurationError, ReservoirBuffer, Samples
 
@@ -158,3 +160,56 @@ def test_an_empty_memory_has_no_samples_of_any_task() -> None:
     memory = ReservoirBuffer(5)
     assert memory.slots_of(range(3)).tolist() == []
     assert memory.draw(4, range(3)).tolist() == []
+
+
+def large_memory(number: int, tasks: int = 2) -> ReservoirBuffer:
+    buffer = ReservoirBuffer(buffer_size=number)
+    images, labels = torch.zeros(number, 1, 1, 1, dtype=torch.uint8), torch.arange(number)
+    buffer.add(Samples(images, labels, tasks=labels % tasks))
+    return buffer
+
+
+@pytest.mark.parametrize("tasks", [None, [1], [0, 2]])
+def test_draws_from_a_large_memory_are_uniform_and_without_replacement(tasks: list[int] | None) -> None:
+    """Chi-square tests of which slots are drawn, in eight equal parts, at the first and at any place of a draw."""
+    buffer, size = large_memory(6000, tasks=3), 32
+    eligible = buffer.slots if tasks is None else buffer.slots_of(tasks)
+    draws = torch.stack([buffer.draw(size, tasks) for _ in range(1500)])
+    assert torch.isin(draws, eligible).all()
+    assert all(len(draw.unique()) == size for draw in draws)
+    part = torch.searchsorted(eligible, draws) * 8 // len(eligible)
+    for chosen in (part[:, 0], part[:, -1], part.flatten()):
+        counts = chosen.bincount(minlength=8).double()
+        statistic = ((counts - counts.mean()) ** 2 / counts.mean()).sum()
+        assert statistic < 24.3  # the 99.9 % quantile with seven degrees of freedom
+    pairs = (part[:, 0] * 8 + part[:, 1]).bincount(minlength=64).double()
+    assert ((pairs - pairs.mean()) ** 2 / pairs.mean()).sum() < 103.4  # and with 63
+
+
+def test_few_eligible_samples_of_a_large_memory_are_all_drawn() -> None:
+    buffer = large_memory(6000, tasks=600)
+    assert sorted(buffer.draw(32, [7]).tolist()) == list(range(7, 6000, 600))
+
+
+class Written(TorchDispatchMode):
+    """Counts the elements that operations write."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func._schema.is_mutable and not func.is_view:
+            self.number += sum(one.numel() for one in tree_leaves(result) if isinstance(one, Tensor))
+        return result
+
+
+def test_draws_and_offers_do_not_cost_more_with_a_larger_memory() -> None:
+    written = []
+    for number in (5_000, 50_000):
+        buffer = large_memory(number)
+        offered = Samples(torch.zeros(32, 1, 1, 1, dtype=torch.uint8), torch.arange(32), tasks=torch.arange(32) % 2)
+        with Written() as mode:
+            for _ in range(20):
+                _ = buffer[buffer.draw(32)], buffer.draw(32, [0]), buffer.add(offered)
+        written.append(mode.number)
+    assert written[1] <= 1.2 * written[0]

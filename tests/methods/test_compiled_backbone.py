@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,3 +45,17 @@ def test_checks_see_the_network_within() -> None:
     frozen = torch.compile(ddn_lightning.FrozenFeatures(small_net()), backend="eager")
     with pytest.raises(ConfigurationError, match="RandAugment changes the images"):
         ER(frozen, num_classes=6, rand_augment=RandAugment())
+
+
+@pytest.mark.parametrize(("given", "mode"), [(True, None), ("default", "default"), ("reduce-overhead",) * 2])
+def test_an_argument_compiles_the_backbone(given: Any, mode: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    monkeypatch.setattr(SmallNet, "compile", lambda self, **options: compiled.append((self, options)))
+    method = ER(small_net(), num_classes=6, compile=given)
+    assert compiled == [(method.backbone, {"mode": mode})]
+
+
+def test_another_mode_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="compile must be"):
+        ER(small_net(), num_classes=6, compile="fast")
+    assert ER(small_net(), num_classes=6).backbone._compiled_call_impl is None

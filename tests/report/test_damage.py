@@ -1,7 +1,6 @@
 """A damaged file loses its own content, never the page."""
 
 import io
-import os
 import random
 import shutil
 import time
@@ -52,18 +51,6 @@ def test_reading_a_damaged_run_never_raises(name: str, times: int, recorded_runs
         assert all(problem.startswith((name, "has ", "was ")) for problem in read_run(run).problems)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_page_of_randomly_damaged_runs_can_be_made(recorded_runs: Path) -> None:
-    chance = random.Random(0)
-    for _ in range(40):
-        run = copy_of(recorded_runs / "ddn", "run")
-        for name in FILES:
-            (run / name).write_bytes(damaged((run / name).read_bytes(), chance))
-        assert "Figures" in page([read_run(recorded_runs / "ddn"), read_run(run)], "Figures")
-        shutil.rmtree(run)
-
-
 def flip_byte_70(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[70] ^= 255
@@ -109,15 +96,6 @@ def test_unusual_damage_is_reported_within_seconds(
     assert time.process_time() - started < 2
     assert problem.startswith(f"{name} cannot be read (")
     assert len(problem) < 300
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_pipes_and_folders_in_place_of_files_are_reported_without_blocking(name: str, recorded_runs: Path) -> None:
-    for put in (os.mkfifo, os.mkdir):
-        run = copy_of(recorded_runs / "er", put.__name__)
-        (run / name).unlink()
-        put(run / name)
-        assert read_run(run).problems == [f"{name} cannot be read (ValueError: not a regular file)"]
 
 
 def test_a_damaged_run_loses_only_its_own_figures_and_is_listed(recorded_runs: Path) -> None:

@@ -86,12 +86,18 @@ def test_a_run_has_finished_diverged_or_stopped(
         COMPLETE | {"average_accuracy": "40"},
         COMPLETE | {"average_accuracy": float("inf")},
         COMPLETE | {"test": {"average_accuracy": "35"}},
-        COMPLETE | {"unknown": 1},
+        COMPLETE | {"schema": 1, "unknown": 1},
     ],
 )
 def test_a_damaged_file_gives_no_result(damaged: Any) -> None:
     assert read_results(write(damaged)) is None
     assert read_divergence(Path()) is None
+
+
+def test_a_file_of_an_earlier_version_may_have_values_that_are_not_recorded_any_more() -> None:
+    read = read_results(write(COMPLETE | {"calibrated_backward_transfer": -3.0}))
+    assert read is not None
+    assert read.average_accuracy == 40.0
 
 
 def test_a_missing_file_gives_no_result() -> None:
