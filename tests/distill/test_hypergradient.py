@@ -153,7 +153,7 @@ class TensorCore(nn.Module):
 
 
 def test_the_difference_is_taken_without_tf32() -> None:
-    """Emulated as cuDNN does it by default: the forward pass of the virtual step and the shifted one are not rounded."""
+    """Emulated as cuDNN does it by default: neither forward pass of the inner batch is rounded."""
     torch.manual_seed(0)
     net, inner, outer, logits = problem(perceptron, torch.float32)
     expected = torch.autograd.grad(unrolled(net, inner, outer, logits.softmax(1)), logits)[0]
