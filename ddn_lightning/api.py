@@ -16,6 +16,7 @@ from ddn_lightning.memory import *  # noqa: F403
 from ddn_lightning.methods import *  # noqa: F403
 from ddn_lightning.metrics import AccuracyMatrix as AccuracyMatrix
 from ddn_lightning.networks import Backbone as Backbone
+from ddn_lightning.networks import EfficientNetLite0 as EfficientNetLite0
 from ddn_lightning.networks import FrozenFeatures as FrozenFeatures
 from ddn_lightning.networks import ResNet18 as ResNet18
 from ddn_lightning.networks import SmallNet as SmallNet

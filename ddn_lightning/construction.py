@@ -76,7 +76,10 @@ def _check_declared(name: str, value: Any, annotation: Any) -> None:
 
 
 def full_signature(cls: type) -> inspect.Signature:
-    """The arguments of a class, with those that it hands on to its bases by ``*args`` and ``**kwargs``."""
+    """The arguments of a class, with those that it passes to its bases by ``*args`` and ``**kwargs``.
+
+    A class whose ``**kwargs`` are those of a part names the class of the part in ``kwargs_of``.
+    """
     positional: dict[str, inspect.Parameter] = {}
     keywords: dict[str, inspect.Parameter] = {}
     takes_positional = True
@@ -92,6 +95,12 @@ def full_signature(cls: type) -> inspect.Signature:
         kinds = {parameter.kind for parameter in own}
         takes_positional = takes_positional and inspect.Parameter.VAR_POSITIONAL in kinds
         if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+        if (part := vars(base).get("kwargs_of")) is not None:
+            given = inspect.signature(part).parameters
+            keywords |= {
+                name: one.replace(kind=one.KEYWORD_ONLY) for name, one in given.items() if name not in positional
+            }
             break
     return inspect.Signature([*positional.values(), *keywords.values()])
 

@@ -1,24 +1,22 @@
-"""The interface of a method for distillers, callbacks and memories, and the facts that tables show about a class."""
+"""What callbacks and terms of the loss may ask of a method, and the facts that tables show about a class."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
 from ddn_lightning.batch_statistics import Buffers
-from ddn_lightning.construction import Constructed
 from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.networks.backbone import Backbone
-from ddn_lightning.networks.classifier import Classifier
-from ddn_lightning.networks.frozen_features import FrozenFeatures, is_features
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
@@ -43,206 +41,225 @@ class Facts:
     cost: str = "none"
 
 
-class LabelSource(Protocol):
-    """What callbacks use of a method's distiller, a :class:`LabelDistiller`."""
+class Predicting(Protocol):
+    """A trained method, for predictions and exports."""
 
-    streams: RandomStreams
+    def modules(self) -> Iterator[nn.Module]:
+        """All parts of the network."""
 
-    def soft_labels(self, samples: Samples, probabilities: Tensor) -> Tensor:
-        """A distribution over all classes for each sample."""
-
-    def parameters(self) -> Iterable[nn.Parameter]:
-        """The learned parameters."""
-
-    def configure_optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimizer of the learned parameters, if there are any."""
-
-    def snapshot(self) -> None:
-        """Called at the end of each task."""
-
-    def reset_slots(self, slots: Tensor) -> None:
-        """Called when these slots of the memory have received new samples."""
-
-    def training_state(self) -> dict[str, Any]:
-        """What a checkpoint saves besides the weights; called on every rank."""
-
-    def load_training_state(self, state: dict[str, Any], device: torch.device) -> None:
-        """Called when training resumes."""
-
-
-class Learner(Constructed, LightningModule, ABC):
-    """The interface of a method; :class:`ReplayMethod` implements it.
-
-    Methods import distillers and callbacks, which therefore refer to a method by this class.
-    """
-
-    memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
-    replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
-    stores_logits: ClassVar[bool]  # whether the memory stores logits with its samples
-    rehearses_labels: ClassVar[bool]  # in its loss, where a distiller can soften them
-    needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
-    lost_in_rounding: ClassVar[str] = ""  # what weights in half precision would lose, if anything
-
-    backbone: Backbone
-    head: nn.Module
-    num_classes: int
-    transform: ImageTransform | None
-    class_names: tuple[str, ...] | None = None  # of the data that it was trained on, if they have names
-    image_shape: tuple[int, ...] | None = None  # (channels, height, width)
-    streams: RandomStreams
-    memory: Memory
-    replay_batch_size: int
-    distiller: LabelSource | None
-    task: int  # the task being trained, counted from 0
-    tasks_finished: int  # tasks whose end_task() has run
-    epochs_evaluated: int  # epochs up to and including the last evaluated one
-    is_unfinished: bool = False  # whether a batch is being stored or a task ended, so that a checkpoint is torn
-    is_growing: bool = False  # whether the fit goes on from a checkpoint of fewer tasks
-    new_outputs: int = 0  # outputs that the checkpoint does not have
-    running_buffers: Buffers | None  # running statistics, while the calibrated ones are in use
-    is_seen_class: Tensor  # (num_classes)
-    accuracy_matrix: Tensor
-    task_il_matrix: Tensor
-    calibrated_accuracy_matrix: Tensor  # measured with calibrated statistics
-    test_accuracy: dict[str, list[float | None]]  # of each task after the last one, by kind; empty until opened
-
-    @classmethod
-    def takes_distiller(cls) -> bool:
-        """Whether there are labels of replayed samples to soften."""
-        return bool(cls.memory_draws) and cls.rehearses_labels
+    def eval(self) -> Any:
+        """Switch all parts to evaluation mode."""
 
     @property
-    @abstractmethod
-    def sequence(self) -> TaskSequence:
-        """The data module."""
+    def backbone(self) -> Backbone:
+        """Network from images to features."""
+
+    @property
+    def num_classes(self) -> int:
+        """Number of outputs."""
+
+    @property
+    def transform(self) -> ImageTransform | None:
+        """Augmentation and normalisation."""
+
+    @property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """Channels, height and width of an image."""
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The name of each class; its number where the data has no names, and for outputs without a class."""
-        known = self.class_names or ()
-        return (*known, *map(str, range(len(known), self.num_classes)))
+        """The name of each class."""
 
-    @abstractmethod
-    def remember_modes(self) -> None:
-        """Note which modules are in training mode."""
+    def probabilities(self, images: Tensor) -> Tensor:
+        """The probability of each class (batch, num_classes), for stored images; call it in evaluation mode."""
+
+
+class Watched(Predicting, Protocol):
+    """A method in training, for callbacks: scores of images, stored samples, progress, and its data."""
+
+    @property
+    def trainer(self) -> Trainer:
+        """The Trainer."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its weights."""
+
+    @property
+    def dtype(self) -> Any:
+        """The precision of its weights."""
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters by name."""
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """The buffers by name."""
+
+    def __call__(self, images: Tensor) -> Any:
+        """Logits of normalised images."""
+
+    def log_dict(self, dictionary: dict[str, Any], *, sync_dist: bool = False) -> None:
+        """Log values."""
+
+    def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
+        """Scores of a batch of the validation split, or of test images without one."""
+
+    def test_step(self, batch: Samples, batch_index: int) -> Tensor:
+        """Scores of a test batch."""
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Stored images as network inputs, not augmented."""
 
     @property
     def network(self) -> nn.Module:
         """Backbone and head as one module."""
-        return Classifier(self.backbone, self.head)
 
     @property
-    @abstractmethod
-    def stored_samples(self) -> Memory | ExemplarSet | None:
-        """The memory or exemplars, if the method has any."""
+    def sequence(self) -> TaskSequence:
+        """The data module."""
 
     @property
-    def stored_form(self) -> Samples:
-        """A sample in the form in which the memory holds it: with features for :class:`FrozenFeatures`."""
-        is_frozen = isinstance(self.backbone, FrozenFeatures)
-        shape = (self.backbone.feature_dim,) if is_frozen else self.sequence.image_shape
-        images = torch.zeros(1, *shape, dtype=torch.float32 if is_frozen else torch.uint8)
-        return Samples(images, labels=torch.zeros(1, dtype=torch.long), tasks=torch.zeros(1, dtype=torch.long))
+    def progress(self) -> Progress:
+        """The task, what of it is finished, and what was measured."""
+
+    @property
+    def task(self) -> int:
+        """The task being trained, counted from 0."""
 
     @property
     def tasks_seen(self) -> int:
         """Number of tasks begun."""
-        return self.task + 1
 
     @property
-    def old_tasks(self) -> range:
-        """The tasks before the current one."""
-        return range(self.task)
+    def tasks_finished(self) -> int:
+        """Number of tasks whose end has run."""
 
     @property
-    @abstractmethod
+    def accuracy_matrix(self) -> Tensor:
+        """Accuracy in percent on each task (column) after each task (row)."""
+
+    @property
+    def task_il_matrix(self) -> Tensor:
+        """The same among the classes of the sample's task."""
+
+    @property
+    def calibrated_accuracy_matrix(self) -> Tensor:
+        """The same with calibrated BatchNorm statistics."""
+
+    @property
+    def streams(self) -> RandomStreams:
+        """The random streams of the run."""
+
+    @property
+    def memory(self) -> Memory:
+        """The memory."""
+
+    @property
+    def stores_logits(self) -> bool:
+        """Whether the memory stores logits with its samples."""
+
+    @property
+    def stored_samples(self) -> Memory | ExemplarSet | None:
+        """The memory or exemplars, if the method has any."""
+
+    @property
+    def terms(self) -> Sequence[Any]:
+        """The terms of its loss, each a :class:`Term`."""
+
+    @property
+    def distiller(self) -> Any:
+        """The :class:`LabelDistiller`, if there is one."""
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the fit continues from a checkpoint of fewer tasks."""
+
+    @property
     def current_lr(self) -> float:
         """The learning rate of the training step."""
-
-    @property
-    @abstractmethod
-    def moved_parameters(self) -> list[Tensor]:
-        """The parameters that a training step moves."""
-
-    @property
-    @abstractmethod
-    def distiller_optimizer(self) -> torch.optim.Optimizer:
-        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
-
-    @abstractmethod
-    def class_scores(self, images: Tensor) -> Tensor:
-        """The scores (batch, num_classes) whose maximum is the prediction."""
-
-    @abstractmethod
-    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """The loss of one step, on the incoming batch and ``memory_draws`` draws from memory."""
 
     def before_evaluation(self) -> None:
         """Hook before each evaluation during training."""
 
-    @abstractmethod
-    def stream(self, sequence: TaskSequence, epoch: int) -> Samples:
-        """The training samples of an epoch."""
+    def store(self, batch: Samples, outputs: Any) -> None:
+        """Offer a batch that was trained on to the memory."""
 
-    @abstractmethod
+    @property
+    def running_buffers(self) -> Buffers | None:
+        """The running statistics, while calibrated ones are in use."""
+
+    @property
+    def obstacle_to_calibration(self) -> str | None:
+        """Why BatchNorm statistics cannot be calibrated, or ``None`` if they can."""
+
+    def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
+        """The buffers that change when BatchNorm statistics are calibrated on the stored samples."""
+
+    def calibrated(self, buffers: Buffers) -> AbstractContextManager[None]:
+        """Use calibrated statistics within the context."""
+
+    def uncalibrated(self) -> AbstractContextManager[Buffers]:
+        """Use running statistics within the context; yields the calibrated ones that they replace."""
+
+
+class Learner(Watched, Protocol):
+    """A method in a training step, for the terms of its loss."""
+
+    memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
+    replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
+
+    @property
+    def head(self) -> nn.Module:
+        """The layer from features to logits."""
+
+    @property
+    def is_seen_class(self) -> Tensor:
+        """The classes seen so far (num_classes)."""
+
+    @property
+    def old_tasks(self) -> range:
+        """The tasks before the current one."""
+
+    @property
+    def replay_batch_size(self) -> int:
+        """Samples of a draw from memory, over all devices."""
+
+    @property
+    def moved_parameters(self) -> list[Tensor]:
+        """The parameters that a training step moves."""
+
+    @property
+    def distiller_optimizer(self) -> torch.optim.Optimizer:
+        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
+
+    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
+        """The loss of one step, on the incoming batch and ``memory_draws`` draws from memory."""
+
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """The samples with augmented and normalised images."""
 
-    @abstractmethod
+    def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
+        """Logits of a batch in the loss."""
+
     def draw_memory(
         self, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None, size: int | None = None
     ) -> Samples | None:
         """An augmented draw from memory; ``None`` if no sample is eligible."""
 
-    @abstractmethod
     def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
         """This rank's share of the samples in these slots of the memory, augmented."""
 
-    def normalised(self, images: Tensor) -> Tensor:
-        """Stored images as network inputs, not augmented; features are only moved and converted."""
-        if is_features(images):
-            return images.to(self.device).to(self.dtype)
-        assert self.transform is not None
-        return self.transform(images.to(self.device)).to(self.dtype)
-
-    def probabilities(self, images: Tensor) -> Tensor:
-        """The probability of each class (batch, num_classes), for stored images; call it in evaluation mode."""
-        return self.class_scores(self.normalised(images)).float().softmax(dim=1)
-
-    @abstractmethod
-    def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
-        """Logits of a batch in the loss."""
-
-    def store_row(self, task: int, matrices: Mapping[str, Tensor]) -> None:
-        """Write the accuracies measured after a task into the matrices of these names."""
-        for name, row in matrices.items():
-            self.get_buffer(name)[task] = row
-
-    @abstractmethod
     def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
         """Queue a loss for the next finiteness check, which stops training on NaN or infinity."""
 
-    @abstractmethod
-    def validation_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """Scores of a test batch, for the callbacks to measure."""
 
-    def test_step(self, batch: Samples, batch_index: int) -> Tensor:
-        """Scores of a test batch, as in :meth:`validation_step`."""
-        return self.validation_step(batch, batch_index)
+def is_learner(module: object) -> TypeGuard[Watched]:
+    """Whether a module has what callbacks ask of a method."""
+    return isinstance(getattr(module, "progress", None), Progress)
 
-    @property
-    @abstractmethod
-    def obstacle_to_calibration(self) -> str | None:
-        """Why BatchNorm statistics cannot be calibrated, or ``None`` if they can."""
 
-    @abstractmethod
-    def calibrated_buffers(self, batch_size: int, class_balanced: bool = False) -> Buffers:
-        """The buffers that change when BatchNorm statistics are calibrated on the stored samples."""
-
-    @abstractmethod
-    def calibrated(self, buffers: Buffers) -> AbstractContextManager[None]:
-        """Use calibrated statistics within the context."""
-
-    @abstractmethod
-    def uncalibrated(self) -> AbstractContextManager[Buffers]:
-        """Use running statistics within the context; yields the calibrated ones that they replace."""
+def method_of(module: object) -> Watched:
+    """A module as the method that a callback needs; refuse any other module."""
+    if not is_learner(module):
+        raise ConfigurationError(f"this callback needs a method such as ER, got {type(module).__name__}")
+    return module

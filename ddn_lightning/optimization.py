@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -142,8 +142,18 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float | None, algorithm:
         clip(parameters, limit)
 
 
+class Switchable(Protocol):
+    """A module, or a protocol of one, that can be switched to evaluation mode."""
+
+    def modules(self) -> Iterator[nn.Module]:
+        """All parts."""
+
+    def eval(self) -> Any:
+        """Switch all parts to evaluation mode."""
+
+
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: Switchable) -> Iterator[None]:
     """Evaluation mode without gradients; restores the mode of each submodule.
 
     ``train()`` would also switch layers that the user keeps in evaluation mode.

@@ -1,6 +1,8 @@
 """Independent named random streams: draws from one never shift another."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -39,6 +41,15 @@ class RandomStreams:
         if name not in self._generators:
             self._generators[name] = generator_for(self.seed, name)
         return self._generators[name]
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Within it, draw from new streams of the same seed: these do not advance."""
+        generators, self._generators = self._generators, {}
+        try:
+            yield
+        finally:
+            self._generators = generators
 
     def state_dict(self) -> dict[str, object]:
         """Seed and position of every stream in use."""

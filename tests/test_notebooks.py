@@ -22,8 +22,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "05_bring_your_own": {"EPOCHS": 1, "PER_CLASS": 16, "IMAGE_SIZE": 8},
     "06_read_the_results": {"EPOCHS": 1},
     "07_what_is_behind_the_gain": {"EPOCHS": 1, "SEEDS": range(2), "WIDTH": 4},
+    "08_keep_your_module": {"EPOCHS": 1, "BUFFER_SIZE": 20},
+    "09_a_pretrained_network": {"EPOCHS": 1, "NETWORK_SIZE": 32, "PER_CLASS": 16},
 }
-FIGURES = {"01": 3, "02": 3, "03": 2, "04": 5, "05": 3, "06": 4, "07": 3}
+FIGURES = {"01": 3, "02": 3, "03": 2, "04": 5, "05": 3, "06": 4, "07": 3, "08": 3, "09": 1}
 
 
 def cells(path: Path, kind: str = "code") -> list[dict[str, Any]]:

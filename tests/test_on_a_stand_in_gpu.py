@@ -36,8 +36,8 @@ from ddn_lightning import (
     Samples,
 )
 from ddn_lightning.callbacks.observations import Observations
-from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
 from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.samples import gathered
 
 Distiller = Callable[[], LabelDistiller] | None
 
@@ -151,7 +151,7 @@ def test_tasks_that_no_loader_of_ours_has_noted_are_gathered() -> None:
     samples = random_samples(3)
     share, whole_of_both = replace(samples, global_size=6), samples[torch.arange(3).repeat_interleave(2)]
     with stand_in_gpu(), two_ranks():
-        whole = ReservoirSampling()._global_batch(share.to(DEVICE), logits=None)
+        whole = gathered(share.to(DEVICE), logits=None)
         assert_equal([whole.labels.cpu(), whole.tasks], [whole_of_both.labels, whole_of_both.tasks])
 
 

@@ -14,7 +14,8 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 
 def test_a_clone_finds_the_files_at_its_top_level() -> None:
     assert shipped_folder() == CONFIGS
-    files = [str(path.relative_to(CONFIGS))[:-5] for path in CONFIGS.rglob("*.yaml") if path.parent.name not in ("tune", "plan")]
+    paths = [path for path in CONFIGS.rglob("*.yaml") if path.parent.name not in ("tune", "plan")]
+    files = [str(path.relative_to(CONFIGS))[:-5] for path in paths]
     assert sorted(shipped_names()) == sorted(files)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import moved, sum_across_ranks
 from ddn_lightning.errors import ConfigurationError, check_choice, check_not_negative, check_positive
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, method_of
 from ddn_lightning.metrics.anytime import anytime_summary
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
@@ -92,7 +92,7 @@ class ContinualEvaluation(TaskCallback):
         """The evaluations so far."""
         return AnytimeRecord(self._evaluations)
 
-    def results(self, method: Learner) -> dict[str, Any]:
+    def results(self, method: Watched) -> dict[str, Any]:
         """The measures, what they were measured on, and the cost, as JSON values."""
         record = self.record
         found = anytime_summary(record.accuracies, record.tasks) if record.evaluations else {}
@@ -107,11 +107,11 @@ class ContinualEvaluation(TaskCallback):
             "seconds": round(self.seconds, 2),
         }
 
-    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]  # methods are Learners
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the images and reset; a checkpoint is restored after this."""
         if stage != "fit":
             return
-        sequence = pl_module.sequence
+        sequence = method_of(pl_module).sequence
         if self.unseen_tasks and not _is_trained_before(sequence):
             raise ConfigurationError(
                 "unseen_tasks must be false for data whose classes come in one task each: a class that was never "
@@ -124,35 +124,37 @@ class ContinualEvaluation(TaskCallback):
         self._evaluations, self._samples_seen, self.seconds, self._is_restored = (), 0, 0.0, False
         self._from_step = 0
 
-    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Move the images to the device; they may be features by now."""
-        self._subset = _measured(pl_module.sequence)[self._chosen].to(pl_module.device)
-        if self.statistics == "memory" and (obstacle := pl_module.obstacle_to_calibration):
+        method = method_of(pl_module)
+        self._subset = _measured(method.sequence)[self._chosen].to(method.device)
+        if self.statistics == "memory" and (obstacle := method.obstacle_to_calibration):
             note(f"the statistics of continual evaluation are running: {obstacle}")
         if not self._is_restored and (step := _batches_done(trainer)):
             self._from_step = step
             why = "the checkpoint was saved without it, or with fewer tasks"
             note(f"continual evaluation begins after step {step}: {why}")
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, *_: object) -> None:  # type: ignore[override]  # methods are Learners
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
         """Evaluate the untrained network, for forward transfer."""
         if self.unseen_tasks and _batches_done(trainer) == 0:
-            self._evaluate(trainer, pl_module, UNTRAINED)
+            self._evaluate(trainer, method_of(pl_module), UNTRAINED)
 
-    def on_train_batch_end(  # type: ignore[override]  # methods are Learners
-        self, trainer: Trainer, pl_module: Learner, outputs: object, batch: Samples, *_: object
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Samples, *_: object
     ) -> None:
         """Evaluate if it is time to, except at a task's end, which :meth:`on_task_measured` waits for."""
         self._samples_seen += batch.total
         is_due = self.every_n_steps is not None and _batches_done(trainer) % self.every_n_steps == 0
-        if is_due and not pl_module.sequence.clock.at_task_end:
-            self._evaluate(trainer, pl_module, pl_module.task)
+        method = method_of(pl_module)
+        if is_due and not method.sequence.clock.at_task_end:
+            self._evaluate(trainer, method, method.task)
 
-    def on_task_measured(self, trainer: Trainer, method: Learner, task: int, table: dict[str, Tensor]) -> None:
+    def on_task_measured(self, trainer: Trainer, method: Watched, task: int, table: dict[str, Tensor]) -> None:
         """Evaluate after the method's ``end_task``."""
         self._evaluate_end(trainer, method, task)
 
-    def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def on_task_exit(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Evaluate the task's end if the Trainer does not, with ``limit_val_batches`` of 0."""
         self._evaluate_end(trainer, method, task)
 
@@ -198,12 +200,12 @@ class ContinualEvaluation(TaskCallback):
         names = ("every_n_steps", "images", "seed", "statistics", "unseen_tasks")
         return {name: getattr(self, name) for name in names}
 
-    def _evaluate_end(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def _evaluate_end(self, trainer: Trainer, method: Watched, task: int) -> None:
         step = _batches_done(trainer)
         if not self._evaluations or self._evaluations[-1].step < step:
             self._evaluate(trainer, method, task)
 
-    def _evaluate(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def _evaluate(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Measure, record and log the accuracies at this moment of a task."""
         started = time.monotonic()
         assert self._subset is not None
@@ -228,7 +230,7 @@ class ContinualEvaluation(TaskCallback):
         for logger in trainer.loggers:  # not by log_dict, which drops values between two log_every_n_steps
             logger.log_metrics(values, step=max(step - 1, 0))
 
-    def _hits(self, trainer: Trainer, method: Learner, last: int) -> Tensor:
+    def _hits(self, trainer: Trainer, method: Watched, last: int) -> Tensor:
         """Number of correct predictions of each task up to ``last``, over all ranks."""
         assert self._subset is not None
         assert self._subset.tasks is not None
@@ -242,7 +244,7 @@ class ContinualEvaluation(TaskCallback):
         return sum_across_ranks([hits])[0]
 
     @contextmanager
-    def _with_statistics(self, method: Learner) -> Iterator[None]:
+    def _with_statistics(self, method: Watched) -> Iterator[None]:
         """Use the statistics of this evaluation, whichever another callback uses at the moment."""
         with method.uncalibrated() as in_use:
             if self._statistics_of(method) == "running":
@@ -251,7 +253,7 @@ class ContinualEvaluation(TaskCallback):
             with method.calibrated(in_use or Forgetting.of(method.trainer).calibrated_buffers(method)):
                 yield
 
-    def _statistics_of(self, method: Learner) -> AnytimeStatistics:
+    def _statistics_of(self, method: Watched) -> AnytimeStatistics:
         if method.obstacle_to_calibration:
             return "running"
         if self.statistics is not None:

@@ -11,13 +11,13 @@ from torch import Tensor
 from ddn_lightning.batch_statistics import Buffers
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.record import TEST_ACCURACIES
+from ddn_lightning.data.progress import TEST_ACCURACIES
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError, check_choice
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, method_of
 from ddn_lightning.lightning_internals import batches_logged
-from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, MATRICES, AccuracyMatrix, summary
+from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.metrics.prediction_table import PredictionTable
 from ddn_lightning.notes import note, note_once
@@ -90,56 +90,58 @@ class Forgetting(TaskCallback):
         if stage == "fit":
             self._restored_statistics = self.statistics
 
-    def on_fit_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note that calibration is impossible, or differs from the checkpoint."""
-        self._note_obstacle(pl_module)
+        self._note_obstacle(method_of(pl_module))
         if self._restored_statistics != self.statistics:
             note(
                 f"statistics is {self.statistics} from now on, {self._restored_statistics} in the checkpoint: earlier "
                 "tasks were measured with the latter"
             )
 
-    def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Reset the metrics and set up the BatchNorm statistics."""
-        self.stage = max(pl_module.task, 0)
-        self.metric = AccuracyMatrix(pl_module.sequence.is_class_of_task).to(pl_module.device)
-        self.predictions = PredictionTable(pl_module.num_classes).to(pl_module.device)
+        method = method_of(pl_module)
+        self.stage = max(method.task, 0)
+        self.metric = AccuracyMatrix(method.sequence.is_class_of_task).to(method.device)
+        self.predictions = PredictionTable(method.num_classes).to(method.device)
         self._calibrated = {}
         self._evaluation.close()  # in case the last evaluation was interrupted
         if trainer.state.fn == "fit":
-            pl_module.before_evaluation()
+            method.before_evaluation()
         else:
-            self._note_obstacle(pl_module)
-        if self.statistics == "memory" and pl_module.running_buffers is None:
-            self._evaluation.enter_context(pl_module.calibrated(self.calibrated_buffers(pl_module)))
+            self._note_obstacle(method)
+        if self.statistics == "memory" and method.running_buffers is None:
+            self._evaluation.enter_context(method.calibrated(self.calibrated_buffers(method)))
         elif self.statistics == "both":
-            trained = self._evaluation.enter_context(pl_module.uncalibrated())
-            self._calibrated = trained or self.calibrated_buffers(pl_module)
-            self.calibrated_metric = AccuracyMatrix(pl_module.sequence.is_class_of_task).to(pl_module.device)
+            trained = self._evaluation.enter_context(method.uncalibrated())
+            self._calibrated = trained or self.calibrated_buffers(method)
+            self.calibrated_metric = AccuracyMatrix(method.sequence.is_class_of_task).to(method.device)
 
-    def on_validation_batch_end(  # type: ignore[override]  # methods are Learners
-        self, trainer: Trainer, pl_module: Learner, outputs: Tensor, batch: Samples, batch_idx: int, *_: object
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Samples, batch_idx: int, *_: object
     ) -> None:
         """Update the metrics; with ``both``, predict the batch again with calibrated statistics."""
+        method = method_of(pl_module)
         assert batch.tasks is not None
         tasks = moved(batch.tasks, outputs.device)
         self.metric.update(self.stage, outputs, batch.labels, tasks)
         self.predictions.update(outputs, batch.labels)
         if self._calibrated:
-            step = pl_module.test_step if trainer.testing else pl_module.validation_step
-            with isolate_rng(), pl_module.calibrated(self._calibrated), trainer.precision_plugin.val_step_context():
+            step = method.test_step if trainer.testing else method.validation_step
+            with isolate_rng(), method.calibrated(self._calibrated), trainer.precision_plugin.val_step_context():
                 outputs = step(batch, batch_idx)
             self.calibrated_metric.update(self.stage, outputs, batch.labels, tasks)
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the accuracies, and store the row at a task's end; skip the sanity check."""
         if trainer.sanity_checking:
             return
-        values = self._row("val")
-        clock = pl_module.sequence.clock
+        values, method = self._row("val"), method_of(pl_module)
+        clock = method.sequence.clock
         if trainer.state.fn == "fit" and clock.is_last_batch:
-            pl_module.epochs_evaluated = clock.epochs_done + 1
-            values |= self._store_row(pl_module) if clock.at_task_end else {}
+            method.progress.record_evaluation(clock.epochs_done + 1)
+            values |= self._store_row(method) if clock.at_task_end else {}
         pl_module.log_dict(values, sync_dist=True)
 
     def on_validation_end(self, *_: object) -> None:
@@ -147,27 +149,29 @@ class Forgetting(TaskCallback):
         self._evaluation.close()
 
     on_exception = on_validation_end  # type: ignore[assignment]  # which ignores the exception
-    on_test_start = on_validation_start  # type: ignore[assignment]  # methods are Learners
-    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]  # methods are Learners
+    on_test_start = on_validation_start
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
-    def on_test_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the accuracies on all tasks."""
         pl_module.log_dict(self._row("test"), sync_dist=True)
 
     on_test_end = on_validation_end  # type: ignore[assignment]  # which ignores the exception
 
-    def on_train_batch_start(  # type: ignore[override]  # methods are Learners
-        self, trainer: Trainer, pl_module: Learner, batch: Samples, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         """Run an evaluation within the task that a resume has skipped."""
-        if batch_idx == 0 and pl_module.sequence.clock.task == pl_module.task:
-            self._run_missed_evaluation(trainer, pl_module)
+        if batch_idx == 0 and (method := method_of(pl_module)).sequence.clock.task == method.task:
+            self._run_missed_evaluation(trainer, method)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
-        """After the last task, open the test images, before its checkpoint is saved."""
-        self._open_test(trainer, pl_module)
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """After the last task, run its evaluation if none was due, and open the test images: before it is saved."""
+        method = method_of(pl_module)
+        clock = method.sequence.clock
+        if clock.is_last_batch and clock.is_over(clock.num_tasks):
+            self._run_missed_evaluation(trainer, method)
+        self._open_test(trainer, method)
 
-    def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def on_task_exit(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Run the evaluation at the task's end, and open the test images, if a resume has skipped it."""
         self._run_missed_evaluation(trainer, method)
         self._open_test(trainer, method)
@@ -178,60 +182,46 @@ class Forgetting(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remember the option of the checkpoint, to note a difference."""
-        self._restored_statistics = checks.mapping("Forgetting", state_dict, ("statistics",))["statistics"]
-        if self._restored_statistics not in get_args(Statistics):
-            checks.refuse("statistics", f"one of {get_args(Statistics)}", self._restored_statistics)
+        restored = checks.mapping("Forgetting", state_dict, ("statistics",))["statistics"]
+        if restored not in get_args(Statistics):
+            checks.refuse("statistics", f"one of {get_args(Statistics)}", restored)
+        self._restored_statistics = restored
 
-    def on_load_checkpoint(  # type: ignore[override]  # methods are Learners
-        self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Refuse a restored matrix with rows of tasks that were not evaluated yet; some may have been skipped."""
-        if trainer.state.fn != "fit":
-            return
-        sequence = pl_module.sequence
-        most = sequence.num_tasks * sequence.epochs_per_task
-        epochs = checks.integer("epochs_evaluated", pl_module.epochs_evaluated, 0, most)
-        for name in MATRICES:
-            rows = (~getattr(pl_module, name).isnan()).any(dim=1).nonzero().flatten().tolist()
-            tasks = range(epochs // sequence.epochs_per_task)
-            if not set(rows) <= set(tasks):
-                raise ConfigurationError(
-                    f"the checkpoint's {name} must have rows only of the tasks evaluated in {epochs} epochs of "
-                    f"{sequence.epochs_per_task} per task, got rows {rows}"
-                )
-        for kind, values in pl_module.test_accuracy.items():
-            checks.sequence(f"test_accuracy/{kind}", values, sequence.num_tasks if epochs == most else 0)
+        if trainer.state.fn == "fit":
+            method = method_of(pl_module)
+            method.progress.check(method.sequence.num_tasks, method.sequence.epochs_per_task)
 
-    def calibrated_buffers(self, method: Learner) -> Buffers:
+    def calibrated_buffers(self, method: Watched) -> Buffers:
         """The method's calibrated statistics, with this callback's options."""
         return method.calibrated_buffers(self.calibration_batch_size, self.class_balanced)
 
-    def statistics_of(self, method: Learner) -> Statistics:
+    def statistics_of(self, method: Watched) -> Statistics:
         """The statistics that a method is evaluated with: ``running`` if it cannot be calibrated."""
         return "running" if method.obstacle_to_calibration else self.statistics
 
-    def _note_obstacle(self, method: Learner) -> None:
+    def _note_obstacle(self, method: Watched) -> None:
         if self.statistics != self.statistics_of(method):
             note(f"statistics={self.statistics} has no effect: {method.obstacle_to_calibration}")
 
-    def _run_missed_evaluation(self, trainer: Trainer, method: Learner) -> None:
+    def _run_missed_evaluation(self, trainer: Trainer, method: Watched) -> None:
         """Run the evaluation that Lightning skips when it resumes from a checkpoint of an epoch's last batch."""
-        every = method.sequence.evaluate_every_n_epochs
-        epochs = method.sequence.clock.epochs_done // every * every
-        if trainer.limit_val_batches == 0 or epochs <= method.epochs_evaluated:
+        epochs = method.sequence.epochs_to_evaluate(method.sequence.clock.epochs_done)
+        if trainer.limit_val_batches == 0 or epochs <= method.progress.epochs_evaluated:
             return
         loader = method.sequence.evaluation_loader(method.tasks_seen)
         self._evaluate(trainer, method, loader, loader.batches_within(trainer.limit_val_batches))
-        method.epochs_evaluated = epochs
+        method.progress.record_evaluation(epochs)
         values = self._row("val") | (self._store_row(method) if epochs % method.sequence.epochs_per_task == 0 else {})
         _log_now(trainer, values, epochs - 1)
 
-    def _open_test(self, trainer: Trainer, method: Learner) -> None:
+    def _open_test(self, trainer: Trainer, method: Watched) -> None:
         """Measure the test images, once per run, after the last evaluation on the validation split."""
         sequence = method.sequence
-        is_over = method.epochs_evaluated == sequence.num_tasks * sequence.epochs_per_task
+        is_over = method.progress.epochs_evaluated == sequence.num_tasks * sequence.epochs_per_task
         is_closed = sequence.validation is None or sequence.closed_test
-        if is_closed or not is_over or method.test_accuracy:
+        if is_closed or not is_over or method.progress.test_accuracy:
             return
         loader = sequence.test_dataloader()
         number = loader.batches_within(trainer.limit_test_batches)
@@ -240,27 +230,25 @@ class Forgetting(TaskCallback):
         self._evaluate(trainer, method, loader, number)
         rows = [*self._last_row(self.metric)]
         rows += [self._last_row(self.calibrated_metric)[0]] if self._calibrated else []
-        method.test_accuracy = {
-            kind: [None if value != value else value for value in row.tolist()]
-            for kind, row in zip(TEST_ACCURACIES, rows, strict=False)
-        }
-        _log_now(trainer, self._row("test"), method.epochs_evaluated - 1)
+        method.progress.record_test(dict(zip(TEST_ACCURACIES, rows, strict=False)))
+        _log_now(trainer, self._row("test"), method.progress.epochs_evaluated - 1)
 
-    def _evaluate(self, trainer: Trainer, method: Learner, loader: TaskLoader, number: int) -> None:
+    def _evaluate(self, trainer: Trainer, method: Watched, loader: TaskLoader, number: int) -> None:
         """Measure the first batches of a loader outside of Lightning's evaluation."""
-        self.on_validation_start(trainer, method)
+        module: Any = method
+        self.on_validation_start(trainer, module)
         with evaluating(method):
             for index, batch in enumerate(islice(loader, number)):
                 batch = batch.to(method.device)
                 with trainer.precision_plugin.val_step_context():  # not for the metrics, which keep their precision
                     scores = method.validation_step(batch, index)
-                self.on_validation_batch_end(trainer, method, scores, batch, index)
+                self.on_validation_batch_end(trainer, module, scores, batch, index)
         self.on_validation_end()
 
-    def _store_row(self, method: Learner) -> dict[str, Tensor]:
+    def _store_row(self, method: Watched) -> dict[str, Tensor]:
         """Store the row just measured in the method's matrices; returns their summary."""
         class_il, task_il = self._last_row(self.metric)
-        method.store_row(self.stage, {"accuracy_matrix": class_il, "task_il_matrix": task_il})
+        method.progress.record_row(self.stage, {"accuracy_matrix": class_il, "task_il_matrix": task_il})
         if missing := [task + 1 for task in class_il[: self.stage + 1].isnan().nonzero().flatten().tolist()]:
             limit = method.trainer.limit_val_batches
             note_once(f"no image of the tasks {missing} was measured (limit_val_batches = {limit}): no ACC and FM")
@@ -271,7 +259,7 @@ class Forgetting(TaskCallback):
                 callback.on_task_measured(method.trainer, method, self.stage, table)
         found = self.summary(method.accuracy_matrix)
         if self._calibrated:
-            method.store_row(self.stage, {CALIBRATED_MATRIX: self._last_row(self.calibrated_metric)[0]})
+            method.progress.record_row(self.stage, {CALIBRATED_MATRIX: self._last_row(self.calibrated_metric)[0]})
             found |= {f"calibrated_{k}": v for k, v in self.summary(method.calibrated_accuracy_matrix).items()}
         return found
 
@@ -291,6 +279,12 @@ class Forgetting(TaskCallback):
             accuracies[f"{prefix}/task_il"] = task_il_row[tasks].mean()
             accuracies |= {f"{prefix}/accuracy/task_{task + 1}": row[task] for task in tasks}
         return accuracies
+
+
+def calibration_of(trainer: Trainer) -> Forgetting | None:
+    """The callback that evaluates with calibrated statistics, if any."""
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
+    return next((c for c in callbacks if isinstance(c, Forgetting) and c.statistics != "running"), None)
 
 
 def _log_now(trainer: Trainer, values: dict[str, Tensor], epoch: int) -> None:

@@ -14,7 +14,7 @@ from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
 from ddn_lightning.checkpoint.checkpoint_io import write_checkpoint
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, method_of
 from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
 from ddn_lightning.notes import note
 from ddn_lightning.runs.files import atomic_write
@@ -68,11 +68,11 @@ class LastCheckpoint(Checkpoint):
         """Listen for signals as early as possible."""
         self._take_over_signals(trainer)
 
-    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the timer, and listen for signals: a resumed run has no sanity check."""
         self._saved_at = time.monotonic()
         self._take_over_signals(trainer)
-        self._done_at_start = _done(pl_module)
+        self._done_at_start = _done(method_of(pl_module))
 
     def on_train_batch_start(self, *_: object) -> None:
         """From the first batch on, :meth:`on_train_epoch_end` saves the work at task ends."""
@@ -85,18 +85,18 @@ class LastCheckpoint(Checkpoint):
         # a checkpoint due at an epoch's last batch is saved after the evaluation
         self._save_or_stop(trainer, is_over or (is_due and not trainer.is_last_batch), stop_signal)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save at a task's end, with its row of the accuracy matrix."""
-        clock = pl_module.sequence.clock
+        clock = method_of(pl_module).sequence.clock
         if not clock.is_last_batch:
             return  # max_steps or an early stop cut the epoch short, although Lightning counts it as done
         is_task_done = clock.epochs_done % clock.epochs_per_task == 0
         is_due, stop_signal = self._agree(trainer)
         self._save_or_stop(trainer, is_task_done or is_due or trainer.should_stop, stop_signal)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]  # methods are Learners
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the work that a run resumed after its very last batch has completed without training a batch."""
-        if self._done_at_start is not None and self._done_at_start != _done(pl_module):
+        if self._done_at_start is not None and self._done_at_start != _done(method_of(pl_module)):
             self._save(trainer)
 
     def teardown(self, *_: object, stage: str = "") -> None:
@@ -160,6 +160,6 @@ class LastCheckpoint(Checkpoint):
         note(f"this run started anew; the last one's checkpoint is {kept}: go on from it with ckpt_path={str(kept)!r}")
 
 
-def _done(method: Learner) -> tuple[int, int, bool]:
+def _done(method: Watched) -> tuple[int, int, bool]:
     """Tasks finished, epochs evaluated, and whether the test images were opened."""
-    return method.tasks_finished, method.epochs_evaluated, bool(method.test_accuracy)
+    return method.tasks_finished, method.progress.epochs_evaluated, bool(method.progress.test_accuracy)

@@ -4,17 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, method_of
 from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
-from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.runs.observed import Observed, expected_shapes, grown, observed_from
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
@@ -47,14 +46,15 @@ class Observations(TaskCallback):
     def __init__(self) -> None:
         self.observed: Observed | None = None
 
-    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]  # methods are Learners
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Reset; a checkpoint is restored after this."""
         if stage == "fit":
-            plan = pl_module.sequence.train_plan
+            sequence = method_of(pl_module).sequence
+            plan = sequence.train_plan
             stream = None if plan is None else plan.timeline()
-            self.observed = Observed(pl_module.sequence.is_class_of_task, stream=stream)
+            self.observed = Observed(sequence.is_class_of_task, stream=stream)
 
-    def on_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def on_task_end(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Record the memory."""
         if not method.stored_samples:
             return
@@ -74,7 +74,7 @@ class Observations(TaskCallback):
         if method.distiller is not None:
             self._record_soft_labels(method, task, slots, shown)
 
-    def on_task_measured(self, trainer: Trainer, method: Learner, task: int, table: dict[str, Tensor]) -> None:
+    def on_task_measured(self, trainer: Trainer, method: Watched, task: int, table: dict[str, Tensor]) -> None:
         """Record the predictions."""
         self._record(**{name: value.cpu() for name, value in table.items()})
 
@@ -92,12 +92,10 @@ class Observations(TaskCallback):
             _check(found, self.observed.is_class_of_task)
         self.observed = found
 
-    def on_load_checkpoint(  # type: ignore[override]  # methods are Learners
-        self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Grow the tensors of a finished run with its sequence."""
         saved = checkpoint["callbacks"].get(self.state_key)
-        if pl_module.is_growing and saved and self.observed is not None:
+        if method_of(pl_module).is_growing and saved and self.observed is not None:
             try:
                 before = observed_from(saved)
                 tensors = grown(before, self.observed.is_class_of_task, self.observed.stream).tensors()
@@ -105,7 +103,7 @@ class Observations(TaskCallback):
                 raise ConfigurationError(f"the checkpoint's Observations are damaged: {error}") from error
             checkpoint["callbacks"][self.state_key] = tensors
 
-    def _record_soft_labels(self, method: Learner, task: int, slots: Tensor, shown: Tensor) -> None:
+    def _record_soft_labels(self, method: Watched, task: int, slots: Tensor, shown: Tensor) -> None:
         labels = _soft_labels(method, slots).float().cpu()  # (slots, classes)
         is_class = torch.nn.functional.one_hot(method.memory[slots].labels.cpu(), method.num_classes).float()
         means = (is_class.T @ labels) / is_class.sum(dim=0)[:, None]  # nan for classes without samples
@@ -140,18 +138,14 @@ def _check(found: Observed, is_class_of_task: Tensor) -> None:
         checks.refuse("Observations/is_class_of_task", "that of the data", found.is_class_of_task)
 
 
-def _soft_labels(method: Learner, slots: Tensor) -> Tensor:
+def _soft_labels(method: Watched, slots: Tensor) -> Tensor:
     """The current soft labels of the samples in these slots."""
     assert method.distiller is not None
     share = replace(method.memory[local_share(slots)], global_size=len(slots))
-    streams = method.distiller.streams
-    try:
-        method.distiller.streams = RandomStreams(streams.seed)  # random labels must not advance the run's streams
-        with evaluating(method), method.trainer.precision_plugin.val_step_context():
-            probabilities = method(method.normalised(share.images)).softmax(dim=1)
-            labels = method.distiller.soft_labels(share, probabilities)
-    finally:
-        method.distiller.streams = streams
+    context = method.trainer.precision_plugin.val_step_context()
+    with method.streams.set_aside(), evaluating(method), context:  # random labels must not advance the run's streams
+        probabilities = method(method.normalised(share.images)).softmax(dim=1)
+        labels: Tensor = method.distiller.soft_labels(share, probabilities)
     return gather_shares(labels, len(slots))
 
 

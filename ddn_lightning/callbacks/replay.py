@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,24 +12,26 @@ from torch import Tensor, nn
 
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.replay_checks import check_fit, check_module
+from ddn_lightning.callbacks.replay_record import ReplayRecord
 from ddn_lightning.callbacks.task_accuracies import ScoresOf, averaged_weights, call_module, task_accuracies
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import begin_next_epoch, settle
-from ddn_lightning.construction import construction_of
+from ddn_lightning.construction import construction_of, plain
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.module_batches import as_tuple, inputs_of
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distributed import local_share
-from ddn_lightning.errors import check_positive
-from ddn_lightning.lightning_internals import batches_fetched, restore_position
+from ddn_lightning.errors import check_not_negative, check_positive
+from ddn_lightning.lightning_internals import batches_fetched, is_resuming, restore_position
 from ddn_lightning.memory.memory import MADE, Memory, check_made
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.metrics.accuracy_matrix import summary
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Samples, concatenate, gathered
 
-STATE = ("memory", "streams", "sequence", "random_state", "accuracy_matrix", "task_il_matrix", "test_accuracies")
+MATRICES = ("accuracy_matrix", "task_il_matrix")
+STATE = ("memory", "streams", "sequence", "random_state", *MATRICES, "test_accuracies", "seconds")
 
 
 class Replay(Callback):
@@ -44,12 +47,13 @@ class Replay(Callback):
 
     Args:
         buffer_size: Number of samples in the memory.
-        replay_batch_size: Samples drawn from memory per batch, over all devices.
+        replay_batch_size: Samples drawn from memory per batch, over all devices; 0 measures the module without replay.
         memory: Which samples to keep, as for :class:`ReplayMethod`; its own size, if given, overrides ``buffer_size``.
         transform: Augmentation and normalisation; or your augmentation alone, from raw images to images, as
             ``augment`` of :class:`ImageTransform`; by default the data's.
         batch: The form of a batch, in training and evaluation, from augmented samples: ``(images, labels)`` by default.
         scores: The scores (batch, num_classes) of normalised images; by default ``module(images)``.
+        folder: A new run folder, if the results are to be written, for ``ddn report`` and ``ddn compare``.
 
     Attributes:
         accuracy_matrix: Accuracy in percent on each task (column) after each task (row), among all classes.
@@ -75,8 +79,10 @@ class Replay(Callback):
         transform: ImageTransform | Callable[[Tensor], Tensor] | None = None,
         batch: Callable[[Samples], Any] = as_tuple,
         scores: ScoresOf = call_module,
+        folder: str | Path | None = None,
     ) -> None:
-        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size)
+        check_positive(buffer_size=buffer_size)
+        check_not_negative(replay_batch_size=replay_batch_size)
         self.memory = ReservoirBuffer() if memory is None else memory
         self.buffer_size = self.memory.buffer_size or buffer_size
         self.replay_batch_size = replay_batch_size
@@ -86,6 +92,7 @@ class Replay(Callback):
         self.accuracy_matrix = self.task_il_matrix = torch.empty(0, 0)
         self.test_accuracies: list[float] = []
         self._random_state = RandomState()
+        self._record = None if folder is None else ReplayRecord(Path(folder))
 
     def make_batch(self, samples: Samples) -> Any:
         """The batch that the module receives; the data module calls this for each batch, on the device."""
@@ -105,6 +112,8 @@ class Replay(Callback):
         self._transform = ImageTransform.of(self.transform, self.sequence.transform)
         if stage != "fit":
             return
+        if self._record is not None and trainer.is_global_zero:
+            self._record.check(is_resuming(trainer))
         self.streams = RandomStreams(trainer.strategy.broadcast(torch.initial_seed()))
         self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
         size = (self.sequence.num_tasks, self.sequence.num_tasks)
@@ -126,6 +135,10 @@ class Replay(Callback):
         self._random_state.on_train_start(trainer, pl_module)
         restore_position(trainer)
         begin_next_epoch(trainer)
+        if self._record is not None and trainer.is_global_zero:
+            sizes = {"buffer_size": self.buffer_size, "replay_batch_size": self.replay_batch_size}
+            arguments = {**sizes, "memory": construction_of(self.memory), "transform": plain(self._transform)}
+            self._record.begin(pl_module, self.sequence, arguments, self.streams.seed)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -135,6 +148,19 @@ class Replay(Callback):
         if self.sequence.clock.at_task_end:
             with averaged_weights(trainer, pl_module, outputs, batch, batch_idx):
                 self._measure(trainer, pl_module, self.sequence.clock.task)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the results, if there is a folder for them."""
+        if self._record is not None and trainer.is_global_zero:
+            facts = {"method": type(pl_module).__name__, "plugin": "Replay" if self.replay_batch_size else None}
+            sizes = {"buffer_size": self.buffer_size, "seed": self.streams.seed}
+            matrices = (self.accuracy_matrix, self.task_il_matrix)
+            self._record.finish(trainer, self.sequence, matrices, self.test_accuracies, **facts, **sizes)
+
+    def on_exception(self, *_: object) -> None:
+        """Unlock the folder."""
+        if self._record is not None:
+            self._record.release()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run continues with."""
@@ -146,6 +172,7 @@ class Replay(Callback):
             "accuracy_matrix": self.accuracy_matrix,
             "task_il_matrix": self.task_il_matrix,
             "test_accuracies": self.test_accuracies,
+            "seconds": 0.0 if self._record is None else self._record.seconds,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -154,16 +181,18 @@ class Replay(Callback):
         self.sequence.resume_from(state["sequence"])
         if self._trainer.state.fn != "fit":
             return
+        if self._record is not None:
+            self._record.seconds_before = checks.number("Replay/seconds", state["seconds"], least=0)
         check_made(self.memory, state["memory"])
         self.memory.load_state_dict({name: value for name, value in state["memory"].items() if name != MADE})
         self.streams.load_state_dict(state["streams"])
         self._random_state.load_state_dict(state["random_state"])
-        for name in ("accuracy_matrix", "task_il_matrix"):
-            tasks = len(state["sequence"]["task_classes"])  # fewer than now, if the sequence has been continued
+        tasks = len(state["sequence"]["task_classes"])  # fewer than now, if the sequence has been continued
+        for name in MATRICES:
             getattr(self, name)[:tasks, :tasks] = checks.tensor(
                 name, state[name], None, (tasks, tasks), may_be_nan=True
             )
-        if len(state["sequence"]["task_classes"]) == self.sequence.num_tasks:
+        if tasks == self.sequence.num_tasks:
             self.test_accuracies = list(state["test_accuracies"])
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -19,11 +19,12 @@ from ddn_lightning.callbacks.accuracy_table import accuracy_tables
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.stop_at_task import StopAtTask
+from ddn_lightning.callbacks.stored_bytes import stored_bytes
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import DivergenceError
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, is_learner
 from ddn_lightning.notes import note
 from ddn_lightning.runs.anytime import ANYTIME_FILE, write_anytime
 from ddn_lightning.runs.config import changes, load_yaml
@@ -73,7 +74,7 @@ class RunRecord(TaskCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the options of a resumed run that differ from the checkpoint, now that it is accepted; write them."""
-        is_growing = isinstance(pl_module, Learner) and pl_module.is_growing  # then the data differs, of course
+        is_growing = is_learner(pl_module) and pl_module.is_growing  # then the data differs, of course
         for line in self._changes:
             if not (is_growing and line.startswith("data.")):
                 note(line)
@@ -91,7 +92,7 @@ class RunRecord(TaskCallback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the results."""
-        if not trainer.is_global_zero or not isinstance(pl_module, Learner):
+        if not trainer.is_global_zero or not is_learner(pl_module):
             return
         is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
         if is_complete and not self.has_begun:
@@ -104,7 +105,7 @@ class RunRecord(TaskCallback):
         """Print the results, after the progress bar is gone."""
         self._print()
 
-    def on_divergence(self, trainer: Trainer, method: Learner, reason: str) -> None:
+    def on_divergence(self, trainer: Trainer, method: Watched, reason: str) -> None:
         """Write the results so far."""
         try:
             if trainer.is_global_zero:
@@ -133,7 +134,7 @@ class RunRecord(TaskCallback):
         except (yaml.YAMLError, AttributeError):
             checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
 
-    def _write(self, trainer: Trainer, method: Learner, status: str, reason: str | None = None) -> None:
+    def _write(self, trainer: Trainer, method: Watched, status: str, reason: str | None = None) -> None:
         forgetting, evaluation = Forgetting.of(trainer), ContinualEvaluation.of(trainer)
         processor, anytime = self._processor_seconds, {}
         if evaluation is not None and evaluation.record.evaluations:
@@ -151,7 +152,7 @@ class RunRecord(TaskCallback):
         write_results(self.folder, self.results)
         self._output = self._described(trainer, method, self.results)
 
-    def _described(self, trainer: Trainer, method: Learner, results: Results) -> list[Table | str]:
+    def _described(self, trainer: Trainer, method: Watched, results: Results) -> list[Table | str]:
         """The results for the screen."""
         forgetting = Forgetting.of(trainer)
         plugin = "" if results.plugin is None else f" + {results.plugin}"
@@ -164,7 +165,8 @@ class RunRecord(TaskCallback):
         ]
         if results.calibrated_average_accuracy is not None:
             acc, fm = results.calibrated_average_accuracy, results.calibrated_forgetting
-            output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}, FM {fm:.2f}")
+            shown = "" if fm is None else f", FM {fm:.2f}"  # unknown where no task was measured before the last
+            output.append(f"with calibrated BatchNorm statistics: ACC {acc:.2f}{shown}")
         if results.test is not None:
             output.append(_test_line(results))
         if results.anytime:
@@ -198,14 +200,14 @@ class RunRecord(TaskCallback):
         return self._processor_before + now
 
 
-def stop_reason(trainer: Trainer, method: Learner) -> str | None:
+def stop_reason(trainer: Trainer, method: Watched) -> str | None:
     """Why a :class:`StopAtTask` has stopped training, if one has."""
     callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
     reasons = (one.reason(method.accuracy_matrix) for one in callbacks if isinstance(one, StopAtTask))
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def results_of(method: Learner, forgetting: Forgetting, status: str) -> Results:
+def results_of(method: Watched, forgetting: Forgetting, status: str) -> Results:
     """A method's results; accuracies in percent, ``None`` where nothing was measured."""
     sequence, is_both = method.sequence, forgetting.statistics_of(method) == "both"
     summary = _summary(method.accuracy_matrix, forgetting)
@@ -217,6 +219,7 @@ def results_of(method: Learner, forgetting: Forgetting, status: str) -> Results:
         plugin=None if method.distiller is None else type(method.distiller).__name__,
         dataset=dataset_title(sequence),
         buffer_size=0 if method.stored_samples is None else method.stored_samples.buffer_size,
+        stored_bytes=stored_bytes(method),
         seed=method.streams.seed,
         tasks_finished=method.tasks_finished,
         accuracy_matrix=_plain(method.accuracy_matrix),
@@ -237,6 +240,8 @@ def results_of(method: Learner, forgetting: Forgetting, status: str) -> Results:
         class_names=_names(method),
         data=sequence.data_record().as_plain(),
         versions={package: version(package) for package in PACKAGES},
+        evaluate_every_n_tasks=sequence.evaluate_every_n_tasks,
+        images_per_task=sequence.images_per_task,
     )
 
 
@@ -249,16 +254,16 @@ def dataset_title(sequence: TaskSequence) -> str:
     return f"{sequence.name} ({', '.join(kinds)})" if kinds else sequence.name
 
 
-def _names(method: Learner) -> list[str] | None:
+def _names(method: Watched) -> list[str] | None:
     """The class names, and numbers for outputs without a class; ``None`` if the data has no names."""
     names = method.sequence.label_names()
     return None if names is None else [*names, *map(str, range(len(names), method.num_classes))]
 
 
-def _on_test_images(method: Learner) -> dict[str, Any] | None:
+def _on_test_images(method: Watched) -> dict[str, Any] | None:
     """The accuracies on the test images, if a run with a validation split has opened them."""
     test: dict[str, Any] = {}
-    for kind, values in method.test_accuracy.items():
+    for kind, values in method.progress.test_accuracy.items():
         prefix = "" if kind == "class_il" else f"{kind}_"
         test[f"{prefix}average_accuracy"] = _mean(values)
         test[f"{prefix}accuracies"] = [None if value is None else round(value, 4) for value in values]

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.errors import check_positive
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, method_of
 
 
 class StopAtTask(TaskCallback):
@@ -32,13 +32,12 @@ class StopAtTask(TaskCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop a resumed run that was killed before it could stop."""
-        assert isinstance(pl_module, Learner)
-        self._stop(trainer, pl_module)
+        self._stop(trainer, method_of(pl_module))
 
-    def on_task_measured(self, trainer: Trainer, method: Learner, task: int, table: dict[str, Tensor]) -> None:
+    def on_task_measured(self, trainer: Trainer, method: Watched, task: int, table: dict[str, Tensor]) -> None:
         """Stop if the row just measured says so."""
         self._stop(trainer, method)
 
-    def _stop(self, trainer: Trainer, method: Learner) -> None:
+    def _stop(self, trainer: Trainer, method: Watched) -> None:
         if self.reason(method.accuracy_matrix) is not None:
             trainer.should_stop = True

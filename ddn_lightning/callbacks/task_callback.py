@@ -2,35 +2,34 @@
 
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched
 
 
 class TaskCallback(Callback):
     """A callback with task hooks. Each is called exactly once per task, also if the run is killed and resumed."""
 
-    def on_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def on_task_end(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Called after a task's last batch and the method's ``end_task``, before the evaluation."""
 
-    def after_task_end(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def after_task_end(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Called after the ``on_task_end`` of all callbacks, to prepare the next task.
 
         Changes made here are invisible to every ``on_task_end``, in any order of the callbacks.
         """
 
-    def on_task_measured(self, trainer: Trainer, method: Learner, task: int, table: dict[str, Tensor]) -> None:
+    def on_task_measured(self, trainer: Trainer, method: Watched, task: int, table: dict[str, Tensor]) -> None:
         """Called after the evaluation at a task's end; ``table`` is the result of :class:`PredictionTable`."""
 
-    def on_divergence(self, trainer: Trainer, method: Learner, reason: str) -> None:
+    def on_divergence(self, trainer: Trainer, method: Watched, reason: str) -> None:
         """Called on all ranks when training stops because a loss or a weight is not finite.
 
         Lightning does not call ``on_exception`` in processes that it has forked or spawned.
         """
 
-    def on_task_exit(self, trainer: Trainer, method: Learner, task: int) -> None:
+    def on_task_exit(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Called when a task is completely done: before the next task, or after training."""
 
 
@@ -39,10 +38,3 @@ def call_task_hook(trainer: Trainer, hook: str, *arguments: Any) -> None:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
         if isinstance(callback, TaskCallback):
             getattr(callback, hook)(trainer, *arguments)
-
-
-def method_of(module: LightningModule) -> Learner:
-    """A module as the method that a callback needs; refuse any other module."""
-    if not isinstance(module, Learner):
-        raise ConfigurationError(f"this callback needs a method such as ER, got {type(module).__name__}")
-    return module

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Watched, is_learner
 
 BAR_WIDTH = 12  # leaves room for the description and the status in 80 columns
 
@@ -58,7 +58,7 @@ class TaskProgressBar(RichProgressBar):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Say what is trained, and show the results so far of a resumed run."""
-        if isinstance(pl_module, Learner):
+        if is_learner(pl_module):
             self._print(header(pl_module, self.folder))
         super().on_train_start(trainer, pl_module)
         self._started, self._share_before = monotonic(), self._share(trainer, 0)
@@ -125,11 +125,11 @@ class TaskProgressBar(RichProgressBar):
         return min(1.0, (trainer.current_epoch + of_epoch) / max(1, trainer.max_epochs or 1))
 
     def _read_results(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if isinstance(pl_module, Learner):  # not in each step: reading the matrix waits for the device
+        if is_learner(pl_module):  # not in each step: reading the matrix waits for the device
             measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._results = " ".join(
-                f"{short} {float(measured[name]):.1f}" for short, name in names.items() if measured
+                f"{short} {float(measured[name]):.1f}" for short, name in names.items() if name in measured
             )
 
     def _print(self, line: str) -> None:
@@ -150,7 +150,7 @@ class _Status(ProgressColumn):
         return Text(f"{int(task.completed)}/{'?' if task.total is None else int(task.total)}")
 
 
-def header(method: Learner, folder: Path | None = None) -> str:
+def header(method: Watched, folder: Path | None = None) -> str:
     """One line: method and plug-in, data, tasks, network, memory, device and, if known, the folder of the results."""
     sequence, stored = method.sequence, method.stored_samples
     plugin = "" if method.distiller is None else f" + {type(method.distiller).__name__}"

@@ -6,7 +6,7 @@ from lightning.pytorch import Trainer
 
 from ddn_lightning.checkpoint import checks
 
-FORMAT = 2  # of our checkpoints
+FORMAT = 3  # of our checkpoints
 EPOCHS, BATCHES, OPTIMIZER_STEPS = (
     "epoch_progress",
     "epoch_loop.batch_progress",

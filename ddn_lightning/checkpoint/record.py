@@ -15,7 +15,9 @@ from ddn_lightning.errors import ConfigurationError
 
 CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the record, and entries of it
 SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last", "data")
-TEST_ACCURACIES = ("class_il", "task_il", "calibrated")  # the last: class-incremental, calibrated statistics
+EXTRA_STATE = "_extra_state"  # torch's key for get_extra_state in a state dict
+PARTS, CALIBRATED = "parts", "calibrated_statistics"  # entries of the record
+PROGRESS, BATCH_NORM = "progress", "batch_norm"  # entries of the extra state
 NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
 
@@ -23,11 +25,12 @@ def checked_record(record: object, method: str) -> dict[str, Any]:
     """The method's record, checked. Raise if it is of another method."""
     if record is None:
         raise ConfigurationError("this checkpoint was not written by a method of ddn_lightning")
-    saved = checks.mapping("record", record, ("method", "num_classes", "streams", "sequence", "contents"))
+    saved = checks.mapping("record", record)
     if saved.get("format") != FORMAT:
         raise ConfigurationError(
             f"the checkpoint must be of format {FORMAT}, got {saved.get('format', 1)}: train again"
         )
+    checks.mapping("record", saved, ("method", "num_classes", "sequence", "contents", PARTS))
     if saved["method"] != method:
         raise ConfigurationError(f"expected a checkpoint of {method}, got one of {saved['method']}")
     sequence = checks.mapping("record of the sequence", saved["sequence"], SEQUENCE_KEYS)
@@ -50,22 +53,10 @@ def check_number_of_classes(record: dict[str, Any], num_classes: int, may_be_few
         raise ConfigurationError(f"expected a checkpoint for {num_classes} classes, got one for {saved}")
 
 
-def checked_progress(state: object) -> tuple[int, int, int]:
-    """The current task, counted from 0, the number of finished tasks and the number of evaluated epochs."""
-    progress = checks.mapping("progress", state, ("task", "tasks_finished", "epochs_evaluated"))
-    task = checks.integer("task", progress["task"], -1, checks.MOST_TASKS)
-    ended = checks.integer("tasks_finished", progress["tasks_finished"], 0, task + 1)
-    return task, ended, checks.integer("epochs_evaluated", progress["epochs_evaluated"])
-
-
-def checked_test_accuracy(state: dict[str, Any]) -> dict[str, list[float | None]]:
-    """The accuracies on the test images, in percent; empty if a run with a validation split has not opened them."""
-    found = checks.mapping("test_accuracy", state.get("test_accuracy", {}))
-    for kind, values in found.items():
-        is_known = kind in TEST_ACCURACIES and isinstance(values, list)
-        if not is_known or not all(v is None or (isinstance(v, float) and 0 <= v <= 100) for v in values):
-            checks.refuse(f"test_accuracy/{kind}", f"a list of percentages, of {', '.join(TEST_ACCURACIES)}", values)
-    return found
+def progress_in(checkpoint: dict[str, Any]) -> object:
+    """The saved progress of the method."""
+    weights = checks.mapping("state_dict", checkpoint.get("state_dict"))
+    return checks.mapping("progress", weights.get(EXTRA_STATE), (PROGRESS,))[PROGRESS]
 
 
 def table_of_contents(checkpoint: dict[str, Any]) -> dict[str, str]:

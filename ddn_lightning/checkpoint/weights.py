@@ -2,34 +2,21 @@
 
 from typing import Any, NoReturn
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.metrics.accuracy_matrix import MATRICES
 
 
-def check_weights(saved: object, own: dict[str, Any], is_fit: bool = True, is_strict: bool = True) -> None:
-    """Raise unless a checkpoint's ``state_dict`` is finite and fits our own.
-
-    The accuracy matrices must fit only if ``is_fit``; an evaluation takes the checkpoint's. ``is_strict``: equal keys.
-    """
+def check_weights(saved: object, own: dict[str, Any], is_strict: bool = True) -> None:
+    """Raise unless a checkpoint's ``state_dict`` is finite and fits our own; ``is_strict``: also has equal keys."""
     found = checks.mapping("state_dict", saved)
     if is_strict and found.keys() != own.keys():
         missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
         _misfit(f"missing: {', '.join(missing[:5]) or 'nothing'}; unexpected: {', '.join(unknown[:5]) or 'nothing'}")
     for name, weight in own.items():
-        if name in found and isinstance(weight, Tensor) and (is_fit or name not in MATRICES):
+        if name in found and isinstance(weight, Tensor):
             _check_weight(name, found[name], weight)
-
-
-def fit_matrices_to_checkpoint(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Resize the accuracy matrices to the checkpoint's, for a method that is loaded without data."""
-    for name in MATRICES:
-        if (saved := state.get(prefix + name)) is not None:
-            matrix = saved.new_full(saved.shape, torch.nan, device=getattr(module, name).device)
-            setattr(module, name, matrix)
 
 
 def check_buffers(part: str, saved: object, own: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -46,9 +33,7 @@ def _check_weight(name: str, saved: object, own: Tensor) -> None:
     part, dtype = f"state_dict/{name}", None if own.is_floating_point() else own.dtype
     if not isinstance(saved, Tensor) or saved.shape != own.shape:
         _misfit(f"{part} must be of shape {tuple(own.shape)}, got {checks.described(saved)}")
-    if name in MATRICES:
-        checks.tensor(part, saved, dtype, own.shape, may_be_nan=True)
-    elif own.isfinite().all():
+    if own.isfinite().all():
         checks.tensor(part, saved, dtype, own.shape)
     elif not saved.is_floating_point():  # a buffer with infinite values, such as a mask, may hold any value
         checks.refuse(part, "floating point", saved)

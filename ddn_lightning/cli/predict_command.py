@@ -13,7 +13,7 @@ from ddn_lightning.data.image_tree import images_below
 from ddn_lightning.deploy.predict import Predictions
 from ddn_lightning.deploy.predict import predict as predict_images
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Predicting
 from ddn_lightning.report.tables import csv_table
 
 DESCRIPTION = """Classify images by a trained method: ddn predict runs/mine photos/ -o classes.csv. One line per image:
@@ -34,7 +34,7 @@ def predict(arguments: Sequence[str]) -> int:
     return 0
 
 
-def predictions_of(method: Learner, files: Sequence[str], batch_size: int) -> Iterable[Predictions]:
+def predictions_of(method: Predicting, files: Sequence[str], batch_size: int) -> Iterable[Predictions]:
     """The predictions for image files, a batch at a time, with a progress bar."""
     parts = [files[start : start + batch_size] for start in range(0, len(files), batch_size)]
     return (predict_images(method, part) for part in show_progress(parts, "predicting", len(parts)))

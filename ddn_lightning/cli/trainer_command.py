@@ -16,8 +16,8 @@ from ddn_lightning.cli.evaluate_command import evaluate
 from ddn_lightning.cli.fit_command import DDNCommand
 from ddn_lightning.cli.grow import grown_arguments, is_growing
 from ddn_lightning.cli.imports import check_class_paths, check_run_configs
-from ddn_lightning.cli.lost_process import loss_of_a_process
 from ddn_lightning.cli.trainer_parser import DDNParser
+from ddn_lightning.cli.user_mistake import loss_of_a_process
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.deploy.load import find_checkpoint

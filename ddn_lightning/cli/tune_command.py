@@ -21,7 +21,7 @@ from ddn_lightning.cli.reproduce_command import (
     options_of,
     split_arguments,
 )
-from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_share
+from ddn_lightning.errors import ConfigurationError, check_positive, check_share
 from ddn_lightning.reproduce.executor import Executor, can_resume
 from ddn_lightning.reproduce.grid import NONE, Cell
 from ddn_lightning.reproduce.presets import FILE_NAME, read_presets
@@ -66,7 +66,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--network", type=str, default="", help="Network. Default: that of the dataset's file.")
     parser.add_argument("--memory", type=str, default="", help="Class of the memory. Default: the method's own.")
     parser.add_argument("--setting", type=str, default="offline", help="Setting: online or offline.")
-    parser.add_argument("--buffer", type=int, default=100, help="Samples that the memory holds; 0 for none.")
+    parser.add_argument("--buffer", type=int, default=100, help="Samples that the memory holds.")
     parser.add_argument("--trials", type=int, default=30, help="Trials of each method with each plug-in.")
     text = f"Each trial is the mean over these; {FIRST_SEED} or more, as smaller ones are for reporting."
     parser.add_argument("--seeds", type=int, nargs="+", default=[FIRST_SEED], help=text)
@@ -116,7 +116,7 @@ def _search(settings: Namespace, extra: Sequence[str], command: str) -> Search:
 
 def _cells(settings: Namespace) -> list[Cell]:
     """What to tune: each method with each plug-in, separated by spaces or commas."""
-    check_not_negative(buffer=settings.buffer)
+    check_positive(buffer=settings.buffer)
     methods, plugins = (",".join(words).split(",") for words in (settings.methods, settings.plugins))
     parts = {"network": settings.network, "memory": settings.memory}
     return [

@@ -1,16 +1,19 @@
-"""The message of an error in a fit or an evaluation that the user can correct."""
+"""One-line messages about errors in a fit or an evaluation: mistakes of the user, and other processes that are lost."""
 
+import re
 from pathlib import Path
 from traceback import walk_tb
 
 import torch
+from torch.multiprocessing.spawn import ProcessException
 
-from ddn_lightning.cli.lost_process import mistake_in_a_process
 from ddn_lightning.core.start_checks import TOO_FEW_VALUES, single_image
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import is_restoring
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
+CONNECTION = re.compile(r"Connection (closed|reset|refused)( by peer)?|Broken pipe|[Tt]imed out|remote process")
+RESUME = "if it has saved a checkpoint, the same command resumes from it with its --name and --ckpt_path last"
 NO_GPU = "No supported gpu backend found"  # Lightning's error
 NO_MEMORY = "can't allocate memory"  # in torch's RuntimeError on a CPU
 
@@ -56,3 +59,25 @@ def _misfit(error: Exception, checkpoint: str | None) -> str:
         return f"{checkpoint}: {error}"
     reason = " ".join(line.strip() for line in str(error).splitlines()[:2])[:300]
     return f"{checkpoint} does not fit: another network or distiller, or damaged ({type(error).__name__}: {reason})"
+
+
+def loss_of_a_process(error: BaseException) -> str | None:
+    """The message about a lost process; ``None`` for any other error.
+
+    The parent process learns how the lost process has ended; the other ranks see a broken connection.
+    """
+    lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+    if isinstance(error, ProcessException) and "Traceback" not in str(error):
+        return f"{lines[-1]}; {RESUME}"
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    is_distributed = isinstance(error, ProcessException) or any(m.startswith("torch.distributed") for m in modules[-1:])
+    if is_distributed and (found := CONNECTION.search(lines[-1])):
+        return f"another process of this run is gone ({found[0]}); {RESUME}"
+    return None
+
+
+def mistake_in_a_process(error: BaseException) -> str | None:
+    """The message of the :class:`ConfigurationError` that ended another process; ``None`` for any other error."""
+    name = f"{ConfigurationError.__module__}.{ConfigurationError.__name__}: "
+    last = str(error).strip().rpartition("\n")[2]
+    return last.removeprefix(name) if isinstance(error, ProcessException) and last.startswith(name) else None

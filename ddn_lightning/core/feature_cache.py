@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ddn_lightning.checkpoint.reading import open_regular, read_archive, reason_of
 from ddn_lightning.construction import construction_of
+from ddn_lightning.core.method_base import MethodBase
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Learner
 from ddn_lightning.networks.frozen_features import FrozenFeatures
 from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
@@ -22,7 +22,7 @@ from ddn_lightning.samples import Samples
 TRIED = 64  # images that tell whether a transform augments
 
 
-def serve_features(method: Learner) -> None:
+def serve_features(method: MethodBase) -> None:
     """Let the data module give the features of a :class:`FrozenFeatures`; refuse augmentation.
 
     Args:
@@ -33,7 +33,7 @@ def serve_features(method: Learner) -> None:
         method.sequence.serve_features(lambda split: _features_of_split(method, split))
 
 
-def _features_of_split(method: Learner, split: Samples) -> Tensor:
+def _features_of_split(method: MethodBase, split: Samples) -> Tensor:
     """Features of a split in single precision, on the host: from the cache, if it has them."""
     assert isinstance(method.backbone, FrozenFeatures)
     batches = torch.split(torch.arange(len(split)), method.sequence.eval_batch_size)
@@ -49,7 +49,7 @@ def _features_of_split(method: Learner, split: Samples) -> Tensor:
     return features
 
 
-def _key(method: Learner, split: Samples, batches: Sequence[Tensor]) -> str:
+def _key(method: MethodBase, split: Samples, batches: Sequence[Tensor]) -> str:
     """A hash of everything that the features depend on: images, normalisation, network and precision."""
     backbone, transform = method.backbone, method.transform
     assert isinstance(backbone, FrozenFeatures)
@@ -75,14 +75,14 @@ def _read(path: Path, shape: tuple[int, ...]) -> Tensor:
     return features
 
 
-def _features_of(method: Learner, images: Tensor) -> Tensor:
+def _features_of(method: MethodBase, images: Tensor) -> Tensor:
     """Features of a batch in single precision, on the host."""
     with evaluating(method.backbone), method.trainer.precision_plugin.val_step_context():
         features: Tensor = method.backbone(method.normalised(images))
     return features.float().cpu()
 
 
-def _check_augmentation(method: Learner) -> None:
+def _check_augmentation(method: MethodBase) -> None:
     transform = method.transform
     assert transform is not None
     some = method.sequence.train_set[:TRIED].images

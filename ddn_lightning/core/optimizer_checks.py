@@ -1,22 +1,34 @@
 """Checks of the optimizers and schedulers that a user gives, at the start of a fit."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from ddn_lightning.construction import full_signature
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Learner
 from ddn_lightning.notes import note
 
 SHOWN = 3  # names in a note
+SGD_OPTIONS = ("lr", "momentum", "weight_decay", "lr_decay")  # not used with another optimizer
 
 
-def check_optimizer(method: Learner, ignored_milestones: Sequence[int]) -> None:
+def check_optimizers_of(method: Any) -> None:
+    """Refuse optimizers and schedulers that cannot train a task sequence; note unused options."""
+    optimization = method.optimization
+    if optimization.build_scheduler is not None and not optimization.has_scheduler:
+        raise ConfigurationError("lr_scheduler must be left out where configure_optimizers returns its own")
+    check_optimizer(method, optimization.lr_milestones if method.has_own_optimizer else ())
+    check_schedulers(method, restarts=optimization.has_scheduler)
+    if optimization.build_optimizer is not None:
+        note_unused(optimization)
+
+
+def check_optimizer(method: Any, ignored_milestones: Sequence[int]) -> None:
     """Refuse optimizers that would train nothing, and milestones that would be ignored.
 
     Args:
@@ -30,7 +42,7 @@ def check_optimizer(method: Learner, ignored_milestones: Sequence[int]) -> None:
         raise ConfigurationError(
             f"configure_optimizers must return an optimizer that steps without a closure, such as SGD, got {found}"
         )
-    learned = set() if method.distiller is None else set(method.distiller.parameters())
+    learned = {parameter for term in method.terms for parameter in term.parameters()}
     if len(others) > 1 or any(set(group["params"]) - learned for other in others for group in other.param_groups):
         raise ConfigurationError(
             "configure_optimizers must return one optimizer, with parameter groups for different options, and after it "
@@ -59,16 +71,16 @@ def refused(name: str) -> Iterator[None]:
         raise ConfigurationError(f"{name} cannot be created: {error}") from error
 
 
-def note_unused(method: Learner, names: Sequence[str]) -> None:
-    """Note which of these arguments, all of the default SGD, were given beside another optimizer."""
-    defaults = full_signature(type(method)).parameters
-    given = {name: getattr(method, name) for name in names if getattr(method, name) != defaults[name].default}
-    if given:
+def note_unused(optimization: Any) -> None:
+    """Note the options of the default SGD that were given, though another optimizer does not use them."""
+    defaults = inspect.signature(type(optimization)).parameters
+    found = {name: getattr(optimization, name) for name in SGD_OPTIONS}
+    if given := {name: value for name, value in found.items() if value != defaults[name].default}:
         values = ", ".join(f"{name}={value}" for name, value in given.items())
         note(f"optimizer is given, and these options of the default SGD do not apply to it: {values}")
 
 
-def check_schedulers(method: Learner, restarts: bool) -> None:
+def check_schedulers(method: Any, restarts: bool) -> None:
     """Refuse schedulers that cannot step.
 
     Args:
@@ -97,21 +109,21 @@ def steps_taken(scheduler: LRScheduler) -> int | None:
     return steps_taken(parts[0]) if found is None and parts else found
 
 
-def _check_parameters(method: Learner, optimizer: Optimizer) -> None:
+def _check_parameters(method: Any, optimizer: Optimizer) -> None:
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if foreign := set(held) - set(method.parameters()):
         raise ConfigurationError(
             f"{len(foreign)} of {len(held)} parameters of the optimizer are not the method's, and would not be saved: "
             "create it from the parameters that it is given, or from self.parameters()"
         )
-    known = {*held, *(() if method.distiller is None else method.distiller.parameters())}
+    known = {*held, *(parameter for term in method.terms for parameter in term.parameters())}
     left = [name for name, parameter in method.named_parameters() if parameter.requires_grad and parameter not in known]
     if left:
         shown = ", ".join(left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
         note(f"the optimizer leaves out {len(left)} trainable parameters, which stay as they are: {shown}")
 
 
-def _check_length(method: Learner, config: LRSchedulerConfig, restarts: bool) -> None:
+def _check_length(method: Any, config: LRSchedulerConfig, restarts: bool) -> None:
     """Refuse a ``OneCycleLR`` that ends before a task, or the run, does: it raises in the step after its last."""
     sequence, limit = method.sequence, method.trainer.limit_train_batches
     firsts = [task * sequence.epochs_per_task for task in range(sequence.num_tasks)]  # epochs

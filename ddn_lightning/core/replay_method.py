@@ -1,48 +1,50 @@
-"""The contract of a replay method, and the only training step in the package."""
+"""The machine of all methods: the only training step in the package, and what each hook runs, in its order."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from abc import ABC
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.utilities.parsing import AttributeDict
 from torch import Tensor
 
-from ddn_lightning.callbacks.distill_net_snapshot import DistillNetSnapshot
-from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.callbacks.logged_curves import LoggedCurves
-from ddn_lightning.callbacks.random_state import RandomState
-from ddn_lightning.callbacks.reservoir_sampling import ReservoirSampling
+from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
+from ddn_lightning.callbacks.forgetting import calibration_of
+from ddn_lightning.callbacks.task_callback import call_task_hook
 from ddn_lightning.checkpoint.checkpoint_io import read_safely
-from ddn_lightning.construction import named
+from ddn_lightning.checkpoint.loops import begin_next_epoch
+from ddn_lightning.core import checkpointing, growth
+from ddn_lightning.core.batch_norm import BatchNormStatistics, RunningStatistics, hold_frozen
+from ddn_lightning.core.default_callbacks import missing_callbacks, sort_memory_first
 from ddn_lightning.core.feature_cache import serve_features
-from ddn_lightning.core.optimized_learner import OptimizedLearner
-from ddn_lightning.core.start_checks import check_part, check_start, check_use
-from ddn_lightning.core.trainer_checks import check_resumable, check_trainer
+from ddn_lightning.core.method_base import MethodBase
+from ddn_lightning.core.optimization import TaskOptimizer
+from ddn_lightning.core.optimizer_checks import check_optimizers_of
+from ddn_lightning.core.start_checks import check_part, check_sequence, check_start, check_use, note_idle_statistics
+from ddn_lightning.core.trainer_checks import check_trainer
+from ddn_lightning.data.grown_sequence import GrownSequence
+from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
-from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.label_distiller import LabelDistiller
-from ddn_lightning.distributed import local_share
+from ddn_lightning.distill.term import HardLabelControl, Term
+from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import check_not_negative, check_positive, check_returned
-from ddn_lightning.learner import Facts
-from ddn_lightning.lightning_internals import has_trainer, is_logged
-from ddn_lightning.memory.exemplar_set import ExemplarSet
-from ddn_lightning.memory.memory import Memory
+from ddn_lightning.lightning_internals import drop_old_values, is_logged, is_resuming, restore_position
+from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.networks.backbone import Backbone
-from ddn_lightning.networks.frozen_features import check_holds_images, is_features
-from ddn_lightning.notes import note
+from ddn_lightning.networks.compiled import CompileMode
+from ddn_lightning.networks.frozen_features import check_holds_images
 from ddn_lightning.precision import check_precision
-from ddn_lightning.random_streams import OLD_MEMORY
+from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
-from ddn_lightning.samples import Samples, cross_entropy
+from ddn_lightning.samples import Samples, gathered
 
 NOT_PLAIN = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "rand_augment"]  # arguments
 
 
-class ReplayMethod(OptimizedLearner, ABC):
+class ReplayMethod(MethodBase, ABC):
     """Learns a task sequence while replaying samples from a memory.
 
     A method implements :meth:`loss` and, if its paper needs more, overrides :meth:`current_loss`, :meth:`stream`,
@@ -65,27 +67,29 @@ class ReplayMethod(OptimizedLearner, ABC):
         replay_steps: Optimizer steps per incoming batch, each with new draws and augmentation: the control of equal
             cost.
         rand_augment: Stronger augmentation of all training images, before the crop and flip of ``transform``.
-        **kwargs: Arguments of :class:`OptimizedLearner`, such as ``lr``, and of :class:`CalibratedLearner`.
+        mask_unseen: Whether to predict only classes seen so far.
+        transform: Augmentation and normalisation; by default the data module's.
+        compile: Whether to compile the backbone, or the mode of ``torch.compile``.
+        running_statistics: Which batches update BatchNorm's running statistics: ``all``, or only those from ``memory``.
+            A step without replay always updates them. No effect on methods that train on exemplars and data in one
+            batch, and on a backbone without trained parameters.
+        extra_draw_moves_statistics: Whether draws in addition to the method's own, for a distiller or for
+            ``old_memory_weight``, update them too.
+        **kwargs: Arguments of :class:`TaskOptimizer`, such as ``lr``.
 
     Example:
+        >>> from ddn_lightning import SmallNet, cross_entropy
         >>> class PlainReplay(ReplayMethod):
         ...     def loss(self, current, *memory):
         ...         (replayed,) = memory  # one draw, never empty
         ...         logits = self.logits_of(replayed)
         ...         loss = self.current_loss(current)
         ...         return replace(loss, rehearsal=cross_entropy(logits, replayed), memory_logits=logits)
-        >>> from ddn_lightning import SmallNet
         >>> PlainReplay(SmallNet(), num_classes=10, buffer_size=50).memory.buffer_size
         50
     """
 
-    facts: ClassVar[Facts]
-    memory_draws: ClassVar[int] = 1  # independent draws per step; 0 for methods that do not replay
-    replay_from_task: ClassVar[int] = 1  # first task, counted from 1, in which memory is replayed
-    stores_logits: ClassVar[bool] = False  # whether the memory stores logits with its samples
-    rehearses_labels: ClassVar[bool] = True  # in its loss, where a distiller can soften them
-    memory_class: ClassVar[type] = Memory  # that the method needs
-    distiller: LabelDistiller | None
+    kwargs_of: ClassVar[type] = TaskOptimizer  # the part that gets the remaining arguments
 
     def __init__(
         self,
@@ -98,9 +102,15 @@ class ReplayMethod(OptimizedLearner, ABC):
         old_memory_weight: float = 0.0,
         replay_steps: int = 1,
         rand_augment: RandAugment | None = None,
+        mask_unseen: bool = False,
+        transform: ImageTransform | None = None,
+        compile: bool | CompileMode = False,  # noqa: A002  # torch's name
+        running_statistics: RunningStatistics = "all",
+        extra_draw_moves_statistics: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone=backbone, num_classes=num_classes, **kwargs)  # by name, for jsonargparse
+        super().__init__(backbone, num_classes, mask_unseen, transform, compile)
+        self.automatic_optimization = False
         self.save_hyperparameters(ignore=NOT_PLAIN)
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
@@ -109,159 +119,92 @@ class ReplayMethod(OptimizedLearner, ABC):
         check_part("rand_augment", rand_augment, RandAugment)
         check_use(type(self), distiller, memory, old_memory_weight)
         self.replay_batch_size = replay_batch_size
+        self.replay_steps = replay_steps
+        self.rand_augment = rand_augment
+        self.optimization = TaskOptimizer(**kwargs)
+        self.batch_norm = BatchNormStatistics(running_statistics, extra_draw_moves_statistics)
+        self.progress = Progress()
+        self.streams = RandomStreams(seed=0)
+        self.guard = DivergenceGuard()
         self.memory = ReservoirBuffer() if memory is None else memory
+        self.buffer_size = sized(self.memory, buffer_size, self.constructor_arguments, self.hparams)
         if self.memory.learning_rates:
             check_holds_images(self.backbone, type(self.memory).__name__)
         if rand_augment is not None:
             check_holds_images(self.backbone, "RandAugment", "changes")
-        self.buffer_size = self._size_of_memory(buffer_size)
-        self.memory.reset(self.buffer_size, seed=0)
+        self.memory.is_taken = True
         self.distiller = distiller
-        self.old_memory_weight = old_memory_weight
-        self.replay_steps = replay_steps
-        self.rand_augment = rand_augment
         if distiller is not None:
             distiller.build(num_classes, self.buffer_size)
             distiller.is_taken = True
-        self.memory.is_taken = True
+        controls = [HardLabelControl(old_memory_weight)] if old_memory_weight else []
+        self.terms: tuple[Term, ...] = (*controls, *([] if distiller is None else [distiller]))
+        self.resumed: checkpointing.Restored | None = None  # what the fit has restored
+        self.register_load_state_dict_pre_hook(growth.grow_as_in_other_processes)  # type: ignore[no-untyped-call]
 
-    def _size_of_memory(self, buffer_size: int) -> int:
-        """The size that the memory was given, if any, which is then recorded as the method's."""
-        size = self.memory.buffer_size or buffer_size
-        if self.constructor_arguments.get("buffer_size", size) != size:
-            note(f"the memory has {size} slots, its own buffer_size, not the {buffer_size} of the method")
-            self.constructor_arguments["buffer_size"] = size
-        self.hparams["buffer_size"] = size
-        return size
-
-    @property
-    def hparams_initial(self) -> AttributeDict:
-        """What loggers receive: class and arguments of method, backbone, distiller and data, and the seed.
-
-        Checkpoints contain :attr:`hparams` instead.
-        """
-        data = getattr(self.trainer, "datamodule", None) if has_trainer(self) else None
-        flat = {name.removeprefix("method."): value for name, value in named("method", self).items()}
-        if isinstance(data, TaskSequence):
-            flat |= {**named("data", data), "data.num_tasks": data.num_tasks}  # task_sizes or domains may override it
-        return AttributeDict({**flat, "buffer_size": self.buffer_size, "seed": self.streams.seed})
-
-    @property
-    def stored_samples(self) -> Memory | ExemplarSet | None:
-        """The memory or exemplars, if the method has any."""
-        return self.memory if self.memory_draws else None
-
-    def current_loss(self, current: Samples) -> ReplayLoss:
-        """The loss on the incoming batch: the whole loss of a step without replay."""
-        logits = self.logits_of(current)
-        return ReplayLoss(cross_entropy(logits, current), logits)
-
-    @abstractmethod
-    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """The loss of one step. All images are augmented and normalised.
-
-        Args:
-            current: The incoming batch.
-            *memory: ``memory_draws`` draws from memory, none of them empty.
-        """
-
-    def after_step(self) -> None:
-        """Hook after each optimizer step."""
+    # -- the step
 
     def training_step(self, batch: Samples, batch_index: int) -> dict[str, Tensor]:
         """Take ``replay_steps`` optimizer steps; returns loss and logits of the last for the callbacks."""
-        self.catch_up_schedulers()
+        clock = self.sequence.clock
+        self.optimization.catch_up_schedulers(self, clock)
         for _ in range(self.replay_steps):
-            value, loss = self._step(batch)
+            value, loss = self.step(batch)
         if is_logged(self.trainer):  # not in each step: log() takes half a millisecond
             self.guard.check_losses(self)
             # on the host, since Lightning reads progress-bar values after every step
             self.log("train/loss", value.cpu(), prog_bar=True)
-        self.step_schedulers()
+        self.optimization.step_schedulers(self, clock)
         return {"loss": value, "logits": loss.current_logits.detach()}
 
-    def _step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
-        """Augment, draw memory, take one optimizer step and update the distiller."""
+    def step(self, batch: Samples) -> tuple[Tensor, ReplayLoss]:
+        """Take one optimizer step; returns the loss over all ranks, and its terms on this one."""
         current = self.augment(batch)
-        if self.distiller is not None:
-            self.distiller.before_step(self, current)
+        for term in self.terms:
+            term.before_step(self, current)
         memory = self.retrieve(current) if self.tasks_seen >= self.replay_from_task else []
-        self.is_replaying = bool(memory)
+        self.batch_norm.is_replaying = bool(memory)
         loss = self.loss(current, *memory) if memory else self.current_loss(current)
         check_returned(f"loss of {type(self).__name__}", loss, ReplayLoss)
         if memory and loss.rehearsed is None:
             loss = replace(loss, rehearsed=memory[-1])
-        old = self.draw_memory(self.old_tasks, self.streams[OLD_MEMORY]) if memory and self.old_memory_weight else None
-        if old is not None:
-            loss = loss.with_term(lambda: self.old_memory_weight * cross_entropy(self.logits_of(old, True), old))
-        if self.distiller is not None:
-            loss = self.distiller.add_to(loss, self, current)
+        for term in self.terms:
+            loss = term.add_to(loss, self, current)
         value = self.descend(loss)
         self.note_loss(value)
         self.after_step()
-        if self.distiller is not None:
-            self.distiller.update(self, current)
+        for term in self.terms:
+            term.update(self, current)
         return value, loss
 
-    def logits_of(self, samples: Samples, is_extra: bool = False) -> Tensor:
-        """As in the base class, adapted by the distiller if it does so."""
-        return self.adapted(super().logits_of(samples, is_extra))
+    def descend(self, loss: ReplayLoss) -> Tensor:
+        """Take one optimizer step; returns the loss over all ranks."""
+        optimizer, parameters = self.classifier_optimizer, self.moved_parameters
+        precision = self.trainer.precision_plugin
+        if not self.has_own_optimizer:  # constructor arguments override restored optimizer state
+            optimizer.param_groups[0].update(self.optimization.sgd_options(self.current_lr))  # callbacks add others
+        precision.pre_backward(loss.total, self)  # calls on_before_backward of callbacks and method
+        value, gradients = self.gradients(loss, parameters)
+        average_batch_norm(self)
+        optimizer.zero_grad()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        precision.post_backward(value, self)  # calls on_after_backward
+        self.optimization.clip(parameters)
+        optimizer.step()
+        return value
 
-    def adapted(self, logits: Tensor) -> Tensor:
-        """Logits of the network as the loss takes them; :meth:`logits_of` does this already."""
-        return logits if self.distiller is None else self.distiller.adapted(logits, self)
+    def store(self, batch: Samples, outputs: Any) -> None:
+        """Offer a batch to the memory after the step, over all ranks and with its logits if the method stores them."""
+        with self.progress.unfinished():
+            logits = outputs["logits"] if self.stores_logits else None
+            slots = self.memory.add(gathered(batch, logits), self)
+            if self.memory.loss is not None:
+                self.note_loss(self.memory.loss, "the matching loss", **self.memory.learning_rates)
+            for term in self.terms:
+                term.reset_slots(slots)
 
-    def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
-        """The samples with augmented and normalised images, and the raw ones beside; features stay as they are."""
-        if is_features(samples.images):
-            return replace(samples, images=self.normalised(samples.images), raw=samples.images)
-        assert self.transform is not None
-        generator = self.streams["augment"] if generator is None else generator
-        number, raw = samples.total, samples.images
-        images = raw if self.rand_augment is None else self.rand_augment(raw, generator, number)
-        images = self.transform(images, generator, number)
-        return replace(samples, images=images.to(self.dtype), raw=raw)
-
-    def plain_view(self, samples: Samples) -> Samples:
-        """Augmented samples without their augmentation, for losses on a second view."""
-        assert samples.raw is not None
-        return replace(samples, images=self.normalised(samples.raw))
-
-    def retrieve(self, current: Samples) -> list[Samples]:
-        """The replayed samples of a step: ``memory_draws`` draws, none of them empty.
-
-        Override to select samples by the incoming batch, as MIR does.
-
-        Args:
-            current: The incoming batch, augmented.
-        """
-        draws = [self.draw_memory() for _ in range(self.memory_draws)]
-        return [draw for draw in draws if draw is not None]
-
-    def draw_memory(
-        self, tasks: Iterable[int] | None = None, generator: torch.Generator | None = None, size: int | None = None
-    ) -> Samples | None:
-        """An augmented draw from memory; ``None`` if no sample is eligible.
-
-        Args:
-            tasks: Draw only from these tasks; :attr:`old_tasks` gives the old memory.
-            generator: Stream for an additional draw, which then does not shift the method's own draws.
-            size: Samples over all ranks; by default ``replay_batch_size``.
-        """
-        slots = self.memory.draw(self.replay_batch_size if size is None else size, tasks, generator)
-        return self.stored(slots, generator) if len(slots) else None
-
-    def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
-        """This rank's share of the samples in these slots of the memory, augmented."""
-        share = replace(self.memory[local_share(slots)], global_size=len(slots))
-        return self.augment(share, generator)
-
-    def grow(self, num_classes: int) -> None:
-        """Change the number of outputs, also of the distiller."""
-        super().grow(num_classes)
-        self.hparams["num_classes"] = num_classes
-        if self.distiller is not None:
-            self.distiller.grow(num_classes)
+    # -- Lightning's hooks, in the order of a fit
 
     def configure_callbacks(self) -> list[Callback]:
         """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""
@@ -270,43 +213,115 @@ class ReplayMethod(OptimizedLearner, ABC):
             check_trainer(self.trainer)
             if self.lost_in_rounding:
                 check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
-        needed: list[Callback] = [Forgetting(), RandomState(), LoggedCurves()]
-        if self.memory_draws:
-            needed.insert(0, ReservoirSampling())
-        if self.distiller is not None:
-            needed.append(DistillNetSnapshot())
-        present = self.trainer.callbacks  # type: ignore[attr-defined]
-        missing = [callback for callback in needed if not any(isinstance(p, type(callback)) for p in present)]
-        return [self.guard, *missing]
+        return [self.guard, *missing_callbacks(self.trainer, bool(self.memory_draws), bool(self.terms))]
 
     def setup(self, stage: str) -> None:
-        """For a fit, clear the memory."""
-        super().setup(stage)
-        if stage != "fit":
+        """Check the data against the network; for a fit, reset all parts."""
+        if stage == "predict" and self.transform is not None:
             return
-        callbacks = self.trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
-        # the memory first, so that what others save or measure after a batch has it
-        callbacks.sort(key=lambda one: not isinstance(one, ReservoirSampling))
-        self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
-        if self.distiller is not None:
-            self.distiller.begin_fit(self)
+        sequence, is_fit = self.sequence, stage == "fit"
+        is_continued = is_fit and (is_resuming(self.trainer) or growth.is_continuation(self, sequence))
+        check_sequence(self, sequence, may_grow=is_continued and isinstance(sequence, GrownSequence))
+        if self.transform is None:
+            self.transform = sequence.transform
+        self.record_data_info(sequence.data_record())
+        self.task_classes = [classes.tolist() for classes in sequence.task_classes]
+        if is_fit:
+            if not self.training:  # loaded to predict, or stopped within an evaluation
+                self.return_to_training()
+            self.resumed = None
+            self.streams = RandomStreams(self.trainer.strategy.broadcast(torch.initial_seed()))  # seed_everything's
+            self.progress.reset(sequence.num_tasks)
+            self.optimization.reset()
+            self.batch_norm.reset()
+            self.is_seen_class = torch.zeros_like(self.is_seen_class)
+            self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
+            for term in self.terms:
+                term.begin_fit(self)
+            sequence.serve_epochs(self.samples_of_epoch)
+            sort_memory_first(self.trainer)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check a checkpoint, and restore all parts. Lightning then restores weights, callbacks and loops."""
+        self.resumed = checkpointing.restore(self, checkpoint)
 
     def on_fit_start(self) -> None:
-        """Compute frozen features; refuse combinations with the distiller that do not work."""
-        super().on_fit_start()
+        """Refuse what cannot be trained, before Lightning restores the optimizers."""
+        hold_frozen(self.backbones)  # Lightning does not call train() before a fit
+        note_idle_statistics(self)
+        check_optimizers_of(self)
+        self.optimization.configure(self.trainer)
+        self._changes = checkpointing.resume_optimizers(self, self.resumed)
         serve_features(self)
         check_start(self)
-        if self.distiller is not None:
-            self.distiller.check(self)
-            if self.old_memory_weight:
-                both = f"old_memory_weight = {self.old_memory_weight} beside {type(self.distiller).__name__}"
-                note(f"{both}: both draw old memory, the one with hard labels")
+        for term in self.terms:
+            term.check(self)
 
-    def _check_training_state(self, checkpoint: dict[str, Any]) -> None:
-        needed = (Forgetting, RandomState, ReservoirSampling)
-        check_resumable(checkpoint, self.trainer, self.sequence, needed)
+    def on_train_start(self) -> None:
+        """Resume in the next epoch if the last one was complete; say which arguments override the checkpoint's."""
+        self.remember_modes()
+        restore_position(self.trainer)
+        begin_next_epoch(self.trainer)
+        checkpointing.note_changes(self.trainer, self._changes)
+
+    def samples_of_epoch(self, epoch: int) -> Samples:
+        """The samples that the data serves in an epoch. They may depend on the end of the task before."""
+        if 0 <= self.task < epoch // self.sequence.epochs_per_task:
+            self._run_task_end()  # it is left to do after a resume at the task's last batch
+        return self.stream(self.sequence, epoch)
+
+    def on_train_batch_start(self, batch: Samples, batch_index: int) -> None:
+        """Begin a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
+        task = self.sequence.clock.task
+        if task != self.task:
+            self._run_task_exit()
+            self._run_task_begin(task)
+        if not self.sequence.stream.tells_boundaries:
+            self.is_seen_class[gather_shares(batch.labels, batch.total)] = True
+
+    def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
+        """End the task before its evaluation. Checkpoints of this batch have been written already."""
+        drop_old_values(self.trainer)
+        if self.sequence.clock.at_task_end:
+            self._run_task_end()
+
+    def on_train_end(self) -> None:
+        """End the last task, unless training was stopped within it; keep calibrated statistics, if evaluated with."""
+        clock = self.sequence.clock
+        if clock.is_over(self.tasks_seen) and clock.is_last_batch:
+            self._run_task_exit()
+        if (evaluation := calibration_of(self.trainer)) is not None:
+            self.batch_norm.use_calibrated(self, evaluation.calibrated_buffers(self))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what :mod:`ddn_lightning.core.checkpointing` lists."""
+        checkpointing.save(self, checkpoint)
+
+    # -- where a task begins and ends
 
     def _run_task_begin(self, task: int) -> None:
-        if self.distiller is not None:
-            self.distiller.begin_task(self.is_seen_class)
-        super()._run_task_begin(task)
+        for term in self.terms:
+            term.begin_task(self.is_seen_class)
+        self.optimization.restart(self.classifier_optimizer, self.trainer.lr_scheduler_configs)
+        self.progress.begin(task)
+        if self.sequence.stream.tells_boundaries:
+            self.is_seen_class[self.sequence.is_class_of_task[task]] = True
+        self.begin_task()
+
+    def _run_task_end(self) -> None:
+        """Run the work at a task's end, unless it is done."""
+        if self.progress.is_between_tasks:
+            return
+        with self.progress.task_end():
+            self.guard.check_finite(self)
+            self.end_task()
+            average_batch_norm(self)
+            self.guard.check_finite(self)
+            call_task_hook(self.trainer, "on_task_end", self, self.task)
+            call_task_hook(self.trainer, "after_task_end", self, self.task)
+
+    def _run_task_exit(self) -> None:
+        """Run the work at a task's end, if it is left to do, and then the last hook of a task."""
+        if self.task >= 0:
+            self._run_task_end()
+            call_task_hook(self.trainer, "on_task_exit", self, self.task)

@@ -1,6 +1,7 @@
 """Checks of a new method and at the start of a fit, for errors that would otherwise occur in the middle of it."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,8 +11,9 @@ from ddn_lightning.construction import Constructed
 from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Learner
 from ddn_lightning.memory.memory import Memory
+from ddn_lightning.networks.frozen_features import stored_form
+from ddn_lightning.notes import note
 from ddn_lightning.optimization import evaluating
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value
@@ -39,7 +41,7 @@ def check_part(name: str, part: object, kind: type) -> None:
         raise ConfigurationError(f"{name} must be a new one, got the {type(part).__name__} of another method")
 
 
-def check_use(method: type[Learner], distiller: object, memory: object, old_memory_weight: float) -> None:
+def check_use(method: Any, distiller: object, memory: object, old_memory_weight: float) -> None:
     """Refuse what a method has no use for."""
     useless = {
         "a distiller": distiller is not None and not method.takes_distiller(),
@@ -51,7 +53,7 @@ def check_use(method: type[Learner], distiller: object, memory: object, old_memo
         raise ConfigurationError(f"{method.__name__} cannot take {given[0]}: {reason}")
 
 
-def check_sequence(method: Learner, sequence: TaskSequence, may_grow: bool) -> None:
+def check_sequence(method: Any, sequence: TaskSequence, may_grow: bool) -> None:
     """Refuse more classes than the method has, unless it may grow, and images that its backbone cannot take."""
     if sequence.num_classes > method.num_classes and not may_grow:
         raise ConfigurationError(
@@ -75,7 +77,17 @@ def check_sequence(method: Learner, sequence: TaskSequence, may_grow: bool) -> N
         )
 
 
-def check_start(method: Learner) -> None:
+def note_idle_statistics(method: Any) -> None:
+    """Note that ``running_statistics`` changes nothing, where it does not."""
+    obstacle = method.obstacle_to_calibration
+    if not method.memory_draws:
+        obstacle = f"{type(method).__name__} does not replay memory"
+    chosen = method.batch_norm.running_statistics
+    if chosen != "all" and obstacle:
+        note(f"running_statistics={chosen} has no effect: {obstacle}")
+
+
+def check_start(method: Any) -> None:
     """Refuse a stream that the method cannot learn, a memory without room, a task without a batch, and small batches.
 
     Looks at the number of samples of each task, and otherwise at the batches of the first epoch only.
@@ -83,7 +95,7 @@ def check_start(method: Learner) -> None:
     if (obstacle := obstacle_to(type(method), method.sequence.stream)) is not None:
         raise ConfigurationError(obstacle)
     if isinstance(memory := method.stored_samples, Memory):
-        form = method.stored_form.images
+        form = stored_form(method.backbone, method.sequence.image_shape).images
         memory.check(method.num_classes, form.shape[1:])
         _check_room(memory.buffer_size, form, method.device)
     if method.sequence.drop_last:  # later tasks may be smaller
@@ -97,7 +109,7 @@ def check_start(method: Learner) -> None:
         _check_single_image(method, SINGLE_DRAW.format(method.replay_batch_size, memory.buffer_size))
 
 
-def obstacle_to(method: type[Learner], streams: Streams) -> str | None:
+def obstacle_to(method: Any, streams: Streams) -> str | None:
     """Why a method cannot learn such a stream; ``None`` if it can."""
     if streams.has_disjoint_classes or not method.needs_disjoint_classes:
         return None
@@ -125,7 +137,7 @@ def _check_room(buffer_size: int, image: Tensor, device: torch.device) -> None:
         ) from error
 
 
-def _smallest_share(method: Learner) -> int:
+def _smallest_share(method: Any) -> int:
     """Size of the smallest batch that a device is certain to get in the first epoch."""
     sequence, trainer = method.sequence, method.trainer
     samples = len(method.stream(sequence, 0))
@@ -133,10 +145,11 @@ def _smallest_share(method: Learner) -> int:
     limit = trainer.limit_train_batches  # a fraction, or a number of batches
     is_whole = isinstance(limit, float) and limit == 1.0 and trainer.max_steps == -1  # else the last may never come
     smallest = rest if rest and is_whole and not sequence.drop_last else min(samples, sequence.batch_size)
-    return smallest // trainer.world_size
+    share: int = smallest // trainer.world_size
+    return share
 
 
-def _check_single_image(method: Learner, message: str) -> None:
+def _check_single_image(method: Any, message: str) -> None:
     shape = method.sequence.image_shape
     backbone = copy.deepcopy(method.backbone)  # the forward pass updates running statistics
     try:

@@ -32,3 +32,12 @@ def balanced_subset(labels: Tensor, tasks: Tensor, images: int, seed: int) -> Te
     is_chosen = random_rank(groups, generator_for(seed, "balanced subset")) < images // number
     chosen = is_chosen.nonzero().squeeze(1)
     return chosen[groups[chosen].argsort(stable=True)]
+
+
+def images_of_each_task(labels: Tensor, tasks: Tensor, number: int) -> Tensor:
+    """Indices of at most ``number`` random samples of each task, equally many of each of its classes, by task.
+
+    The choice is always the same.
+    """
+    places = [(tasks == task).nonzero().squeeze(1) for task in torch.unique(tasks)]
+    return torch.cat([of[balanced_subset(labels[of], torch.zeros_like(of), number, seed=0)] for of in places])

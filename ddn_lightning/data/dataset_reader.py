@@ -1,7 +1,7 @@
 """The images and labels of any map-style dataset, as ``uint8`` pixels and numbers."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy
@@ -15,8 +15,8 @@ from ddn_lightning.data.decoding import decode_pixels, show_progress
 from ddn_lightning.data.loaded import LIKELY_CHANNELS
 from ddn_lightning.errors import ConfigurationError
 
-IMAGE_COLUMNS = ("image", "img")  # of Hugging Face's rows
-LABEL_COLUMNS = ("label", "labels")
+Columns = tuple[tuple[str, ...], tuple[str, ...]]  # possible names of image and label in a row
+COLUMNS = (("image", "img"), ("label", "labels"))  # of Hugging Face's
 READ_TWICE = 8  # samples, to notice random transforms; a random flip is missed in 1 of 2**8 cases
 TOLERANCE = 1e-3  # of 255 * value: rounding of float32 is below 1e-4
 LEFT_TO_THE_SEQUENCE = "so leave normalising and augmenting to the sequence, which does both for each batch"
@@ -32,7 +32,9 @@ class MapDataset(Protocol):
     def __getitem__(self, index: int, /) -> object: ...
 
 
-def read_dataset(dataset: MapDataset, name: str, image_size: int | None = None) -> tuple[Tensor, Tensor]:
+def read_dataset(
+    dataset: MapDataset, name: str, image_size: int | None = None, columns: Columns = COLUMNS
+) -> tuple[Tensor, Tensor]:
     """Read each sample once: images (number, channels, height, width) as ``uint8``, and labels.
 
     A few are read twice, to notice random transforms. If grey and RGB images are mixed, all become RGB.
@@ -42,11 +44,12 @@ def read_dataset(dataset: MapDataset, name: str, image_size: int | None = None) 
             channels first, or a NumPy array with the channels last, of ``uint8`` or of floats k/255.
         name: Its name in messages.
         image_size: Height and width to resize to; ``None`` if all images have one size already.
+        columns: Names of image and label in rows.
     """
     _check_map_style(dataset, name)
     images, labels = numpy.empty((0, 0, 0, 0), dtype=numpy.uint8), list[int]()
     for index in show_progress(range(len(dataset)), f"Reading {len(dataset)} {name} samples", len(dataset)):
-        pixels, label = _read(dataset, index, name, image_size)
+        pixels, label = _read(dataset, index, name, image_size, columns)
         if not labels:
             images = numpy.empty((len(dataset), *pixels.shape), dtype=numpy.uint8)
         if images.shape[1] == 1 and len(pixels) == 3:
@@ -55,17 +58,17 @@ def read_dataset(dataset: MapDataset, name: str, image_size: int | None = None) 
         images[index] = pixels
         labels.append(label)
     for index in range(0, len(dataset), -(-len(dataset) // READ_TWICE)):
-        _check_unchanged(images[index], _read(dataset, index, name, image_size)[0], f"{name}[{index}]")
+        _check_unchanged(images[index], _read(dataset, index, name, image_size, columns)[0], f"{name}[{index}]")
     return torch.from_numpy(images), torch.tensor(labels)
 
 
-def class_names_of(dataset: object) -> list[str] | None:
+def class_names_of(dataset: object, label_columns: Sequence[str] = COLUMNS[1]) -> list[str] | None:
     """The class names that a dataset of torchvision or Hugging Face has."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     features = getattr(dataset, "features", None)
     if isinstance(features, Mapping):
-        columns = [features[column] for column in LABEL_COLUMNS if column in features]
+        columns = [features[column] for column in label_columns if column in features]
         names = getattr(columns[0], "names", None) if columns else None
     else:
         names = getattr(dataset, "classes", None)
@@ -106,22 +109,22 @@ def label_of(label: object) -> int:
     return label
 
 
-def _read(dataset: MapDataset, index: int, name: str, image_size: int | None) -> tuple[Pixels, int]:
+def _read(dataset: MapDataset, index: int, name: str, image_size: int | None, columns: Columns) -> tuple[Pixels, int]:
     sample = dataset[index]
     try:
-        image, label = _parts(sample)
+        image, label = _parts(sample, columns)
         return pixels_of(image, image_size), label_of(label)
     except ValueError as error:
         raise ConfigurationError(f"cannot use {name}[{index}]: {error}") from error
 
 
-def _parts(sample: object) -> tuple[object, object]:
+def _parts(sample: object, columns: Columns) -> tuple[object, object]:
     if isinstance(sample, Mapping):
-        found = [[sample[key] for key in keys if key in sample] for keys in (IMAGE_COLUMNS, LABEL_COLUMNS)]
+        found = [[sample[key] for key in keys if key in sample] for keys in columns]
         if not all(found):
             raise ValueError(
-                f"a row must have a column {' or '.join(IMAGE_COLUMNS)} and a column {' or '.join(LABEL_COLUMNS)}, got "
-                f"{', '.join(map(str, sample))}: rename them, with Hugging Face by dataset.rename_column"
+                f"a row must have a column {' or '.join(columns[0])} and a column {' or '.join(columns[1])}, got "
+                f"{', '.join(map(str, sample))}: name them by image= and label="
             )
         return found[0][0], found[1][0]
     if not isinstance(sample, tuple | list) or len(sample) != 2:

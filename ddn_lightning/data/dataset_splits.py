@@ -14,8 +14,7 @@ from torch.nn import functional
 from ddn_lightning.construction import Constructed
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
 from ddn_lightning.data.loaded import check_one_size, check_tasks, checked, checked_domains
-from ddn_lightning.data.plan import Plan
-from ddn_lightning.data.planned_samples import PlannedSamples
+from ddn_lightning.data.plan import Plan, PlannedSamples
 from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.data.validation_split import ValidationSplit
 from ddn_lightning.errors import ClosedTestSetError, ConfigurationError

@@ -2,21 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ddn_lightning.construction import plain
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
-from ddn_lightning.data.joined_samples import JoinedSamples
 from ddn_lightning.data.plan import Plan
 from ddn_lightning.data.streams.grown_streams import GrownStreams
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.samples import Samples
+from ddn_lightning.samples import LazySamples, Samples
 
-OF_THE_RUN = ("epochs_per_task", "batch_size", "drop_last", "evaluate_every_n_epochs", "validation", "closed_test")
+OF_THE_RUN = (
+    *("epochs_per_task", "batch_size", "drop_last", "evaluate_every_n_epochs", "images_per_task"),
+    *("validation", "closed_test"),
+)
 OF_THE_TRANSFORM = ("mean", "std", "padding", "flip", "transform")
 
 
@@ -66,7 +68,9 @@ class GrownSequence(TaskSequence):
             batch_size=first.batch_size,
             eval_batch_size=first.eval_batch_size,
             drop_last=first.drop_last,
-            evaluate_every_n_epochs=first.evaluate_every_n_epochs,
+            evaluate_every_n_epochs=first.evaluate_every_n_epochs if first.evaluate_every_n_tasks is None else None,
+            evaluate_every_n_tasks=first.evaluate_every_n_tasks,
+            images_per_task=first.images_per_task,
         )
         self.validation, self.closed_test = first.validation, first.closed_test
         self.num_tasks = first.num_tasks + more.num_tasks
@@ -212,3 +216,48 @@ def _joined_classes(first: TaskSequence, more: TaskSequence) -> tuple[Tensor, li
             raise ConfigurationError(f"class names must differ, to know which classes are the same, got {list(names)}")
     joined = [*known, *(name for name in given if name not in known)]
     return torch.tensor([joined.index(name) for name in given]), joined
+
+
+class JoinedSamples(LazySamples):
+    """Two sets of samples as one.
+
+    Neither is copied, and both may be larger than memory.
+
+    Example:
+        >>> some = Samples(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), tasks=torch.tensor([0, 0]))
+        >>> joined = JoinedSamples.of(some, some, torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1]))
+        >>> joined[torch.tensor([1, 2])].labels
+        tensor([1, 2])
+    """
+
+    _parts: tuple[Samples, Samples]
+
+    @classmethod
+    def of(cls, first: Samples, second: Samples, labels: Tensor, tasks: Tensor) -> Self:
+        """The samples of both, with labels and tasks of their own."""
+        joined = cls.without_images(Samples(labels, labels, tasks=tasks))
+        joined._parts = first, second
+        return joined
+
+    def look_up(self, index: Tensor | slice) -> Samples:
+        """Those of either part, in the order asked for."""
+        assert self.tasks is not None
+        if isinstance(index, Tensor) and index.dtype == torch.long:
+            rows = index % len(self)
+        else:
+            rows = torch.arange(len(self))[index]
+        is_second = rows >= len(self._parts[0])
+        if is_second.all() or not is_second.any():  # as in each batch of training
+            images = self._part_images(rows)
+        else:
+            order = is_second.int().argsort(stable=True)
+            parts = [self._part_images(rows[is_second == second]) for second in (False, True)]
+            images = torch.empty_like(torch.cat(parts))
+            images[order] = torch.cat(parts)
+        return Samples(images, self.labels[rows], tasks=self.tasks[rows])
+
+    def _part_images(self, rows: Tensor) -> Tensor:
+        """The images of rows that are all of one part."""
+        first, second = self._parts
+        is_second = bool(len(rows)) and int(rows[0]) >= len(first)
+        return second[rows - len(first)].images if is_second else first[rows].images

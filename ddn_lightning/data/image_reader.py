@@ -24,7 +24,7 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.notes import note_once
 from ddn_lightning.runs.files import atomic_write
 
-CACHE_FORMAT = 2  # part of the cache's key: raise it when decoding changes
+CACHE_FORMAT = 3  # part of the cache's key: raise it when decoding changes
 CHECKSUM_BYTES = 4  # at the end of a cache file, after the NumPy array
 MOST_HELD = 2 * 2**30  # bytes of a split that "auto" holds in memory: several ranks may share a small container
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ddn_lightning.data.dataset_reader import MapDataset, class_names_of, read_dataset
-from ddn_lightning.data.image_transform import ImageTransform
+from ddn_lightning.data.dataset_reader import COLUMNS, MapDataset, class_names_of, read_dataset
+from ddn_lightning.data.image_transform import Given, ImageTransform
 from ddn_lightning.data.split_image_folder import channel_statistics
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
@@ -15,7 +15,7 @@ from ddn_lightning.errors import ConfigurationError, check_not_negative, check_p
 class SplitDataset(TaskSequence):
     """Datasets of torchvision, Hugging Face or your own, read into memory once, here.
 
-    A sample is ``(image, label)``, or a row with ``image`` (``img``) and ``label`` (``labels``). An image is a PIL
+    A sample is ``(image, label)``, or a row such as ``{"image": ..., "label": ...}``. An image is a PIL
     image, a tensor with the channels first or a NumPy array with the channels last, of ``uint8`` values or of floats
     k/255 as torchvision's ``ToTensor`` makes them. The datasets' own transforms are applied; random ones are refused,
     because the sequence augments each batch. PIL images are read as those of
@@ -30,7 +30,10 @@ class SplitDataset(TaskSequence):
         std: Standard deviation of each channel; ``None`` to measure it on the training images.
         padding: Black border around a training image before its random crop; 0 for no crop.
         flip: Whether to mirror training images at random: say ``False`` where left and right matter, as in digits.
-        transform: Used instead of one with ``mean``, ``std``, ``padding`` and ``flip``.
+        transform: Used instead of one with ``mean``, ``std``, ``padding`` and ``flip``; or your augmentation instead
+            of crop and flip, as ``augment`` of :class:`ImageTransform`.
+        image: Column of the image in rows; by default ``image`` or ``img``.
+        label: Column of the label in rows; by default ``label`` or ``labels``.
         class_names: Names in label order; ``None`` for the datasets' own, if they have any.
         name: Name of the data in results and reports.
         **kwargs: Arguments of :class:`TaskSequence`.
@@ -57,15 +60,22 @@ class SplitDataset(TaskSequence):
         std: Sequence[float] | None = None,
         padding: int = 4,
         flip: bool = True,
-        transform: ImageTransform | None = None,
+        transform: Given = None,
+        image: str | None = None,
+        label: str | None = None,
         class_names: Sequence[str] | None = None,
         name: str = "dataset",
         **kwargs: Any,
     ) -> None:
         check_positive(image_size=1 if image_size is None else image_size)
         check_not_negative(padding=padding)
-        self.class_names = _names(train, test) if class_names is None else list(class_names)
-        self._splits = {True: read_dataset(train, "train", image_size), False: read_dataset(test, "test", image_size)}
+        images_in, labels_in = COLUMNS
+        columns = ((image,) if image else images_in, (label,) if label else labels_in)
+        self.class_names = _names(train, test, columns[1]) if class_names is None else list(class_names)
+        self._splits = {
+            True: read_dataset(train, "train", image_size, columns),
+            False: read_dataset(test, "test", image_size, columns),
+        }
         images, labels = self._splits[True]
         highest = max(int(labels.max()) for _, labels in self._splits.values())
         self.num_classes = len(self.class_names) if self.class_names else highest + 1
@@ -77,9 +87,8 @@ class SplitDataset(TaskSequence):
         self.padding = padding
         self.flip = flip
         super().__init__(num_tasks=num_tasks, **kwargs)
-        self._is_measured = transform is None and (mean is None or std is None)
-        if transform is not None:
-            self.transform = transform
+        self._is_measured = not isinstance(transform, ImageTransform) and (mean is None or std is None)
+        self.transform = ImageTransform.of(transform, self.transform)
         for option, channels in (("mean and std", len(self.mean)), ("transform", len(self.transform.scale))):
             if channels != images.shape[1]:
                 raise ConfigurationError(f"{option} must be of {images.shape[1]} channels, got {channels}")
@@ -95,8 +104,8 @@ class SplitDataset(TaskSequence):
         return self._splits[train]
 
 
-def _names(train: MapDataset, test: MapDataset) -> list[str] | None:
-    names, others = class_names_of(train), class_names_of(test)
+def _names(train: MapDataset, test: MapDataset, label_columns: Sequence[str]) -> list[str] | None:
+    names, others = class_names_of(train, label_columns), class_names_of(test, label_columns)
     if names and others and names != others:
         pairs = zip(names, others, strict=False)
         label = next((label for label, (here, there) in enumerate(pairs) if here != there), None)

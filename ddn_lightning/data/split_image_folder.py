@@ -9,7 +9,7 @@ from torch import Tensor
 from ddn_lightning.data.image_reader import ImageReader, InMemory
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.image_tree import ImageFile, tree_classes, tree_images
-from ddn_lightning.data.planned_samples import PlannedSamples
+from ddn_lightning.data.plan import PlannedSamples
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
 

@@ -1,10 +1,13 @@
 """The task sequence: the classes of each task, and the loaders of one ``fit`` over all tasks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ddn_lightning.construction import Constructed, named
+from ddn_lightning.data.balanced_subset import images_of_each_task
 from ddn_lightning.data.class_order import NamedOrder, class_matrix, ordered_classes
 from ddn_lightning.data.configure_trainer import configure_trainer
 from ddn_lightning.data.data_record import check_same_data
@@ -19,6 +22,7 @@ from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.validation_split import NO_VALIDATION, ValidationSplit
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.random_streams import generator_for
+from ddn_lightning.samples import Samples
 
 
 class TaskSequence(ModuleBatches, DatasetSplits):
@@ -50,6 +54,10 @@ class TaskSequence(ModuleBatches, DatasetSplits):
             by default for modules that are no methods of ours.
         closed_test: Whether opening the test images raises a :class:`ClosedTestSetError`, as a search for
             hyper-parameters must have it; needs a validation split.
+        evaluate_every_n_tasks: Tasks between two evaluations, if not one; the last task's end always has one. The
+            accuracy matrix has rows of these tasks only; :mod:`ddn_lightning.metrics.functional` says what FM is then.
+        images_per_task: Number of images of each task to measure on, as many of each class, the same in all runs;
+            ``None`` measures on all. The test images that a validation split opens after the last task are all.
 
     Example:
         >>> class Stripes(TaskSequence):
@@ -80,6 +88,8 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         validation_seed: int = 0,
         closed_test: bool = False,
         as_tuples: bool | None = None,
+        evaluate_every_n_tasks: int | None = None,
+        images_per_task: int | None = None,
     ) -> None:
         super().__init__()
         check_positive(
@@ -87,7 +97,14 @@ class TaskSequence(ModuleBatches, DatasetSplits):
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
             evaluate_every_n_epochs=1 if evaluate_every_n_epochs is None else evaluate_every_n_epochs,
+            evaluate_every_n_tasks=1 if evaluate_every_n_tasks is None else evaluate_every_n_tasks,
+            images_per_task=1 if images_per_task is None else images_per_task,
         )
+        if evaluate_every_n_tasks is not None and evaluate_every_n_epochs is not None:
+            raise ConfigurationError(
+                f"evaluate_every_n_epochs must be left out with evaluate_every_n_tasks = {evaluate_every_n_tasks}, got "
+                f"{evaluate_every_n_epochs}"
+            )
         if epochs_per_task % (evaluate_every_n_epochs or epochs_per_task):
             raise ConfigurationError(
                 f"evaluate_every_n_epochs must divide epochs_per_task = {epochs_per_task}, so that an evaluation falls "
@@ -97,7 +114,10 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.drop_last = epochs_per_task == 1 if drop_last is None else drop_last
-        self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task
+        self.evaluate_every_n_epochs = evaluate_every_n_epochs or epochs_per_task * (evaluate_every_n_tasks or 1)
+        self.evaluate_every_n_tasks = evaluate_every_n_tasks
+        self.images_per_task = images_per_task
+        self._measured: Tensor | None = None  # places of these images
         self.transform = ImageTransform(self.mean, self.std, self.padding, self.flip)
 
         self.stream = Streams(stream, stream_seed, self.has_domains)
@@ -117,7 +137,13 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         tasks = num_tasks if task_sizes is None else task_sizes
         self.is_class_of_task = class_matrix(self.class_order, tasks, self.stream.is_by_domain, type(self).__name__)
         self.num_tasks = len(self.is_class_of_task)
+        most = int(self.is_class_of_task.sum(dim=1).max())
+        if images_per_task is not None and images_per_task < most:
+            raise ConfigurationError(
+                f"images_per_task must be at least {most}, one of each class, got {images_per_task}"
+            )
         self._shuffle_seed = 0
+        self._epochs: Callable[[int], Samples] | None = None  # the samples that a method has chosen
 
     @staticmethod
     def from_datasets(  # type: ignore[override]  # Lightning's makes no tasks
@@ -185,6 +211,7 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         """Load the splits that are needed and not loaded yet, and set the Trainer's number of epochs."""
         self.check_form()
         self._features = {}  # they belong to the method of an earlier fit
+        self._epochs = None  # so do these
         self.reserve(getattr(getattr(self.trainer, "lightning_module", None), "num_classes", 0))
         if self.trainer is not None and stage == "fit":
             configure_trainer(self.trainer, self.num_tasks, self.epochs_per_task, self.evaluate_every_n_epochs)
@@ -197,11 +224,14 @@ class TaskSequence(ModuleBatches, DatasetSplits):
             seed = torch.initial_seed()  # without seed_everything, each rank has a different one
             self._shuffle_seed = seed if self.trainer is None else self.trainer.strategy.broadcast(seed)
 
+    def serve_epochs(self, samples_of_epoch: Callable[[int], Samples]) -> None:
+        """Let a method choose the training samples of each epoch, until the next fit."""
+        self._epochs = samples_of_epoch
+
     def train_dataloader(self) -> TaskLoader:
-        """The samples of this epoch, shuffled; the method's ``samples_of_epoch`` chooses them."""
+        """The samples of this epoch, shuffled: those of its task, or those that :meth:`serve_epochs` was given."""
         clock = self.clock
-        choose = getattr(getattr(self.trainer, "lightning_module", None), "samples_of_epoch", None)
-        samples = self.training_samples(clock.task) if choose is None else choose(self, clock.epoch)
+        samples = self.training_samples(clock.task) if self._epochs is None else self._epochs(clock.epoch)
         self.check_batch(clock.task, len(samples))
         is_overfitting = getattr(self.trainer, "overfit_batches", 0) > 0  # the same batches in each epoch of a task
         epoch = clock.task * self.epochs_per_task if is_overfitting else clock.epoch
@@ -235,20 +265,29 @@ class TaskSequence(ModuleBatches, DatasetSplits):
 
     def test_dataloader(self) -> TaskLoader:
         """The test images of all tasks."""
-        if self.validation is None:
-            return self.evaluation_loader(self.num_tasks)
-        return TaskLoader(self.test_set, self.eval_batch_size)
+        samples = self.served(train=False) if self.validation is None else self.test_set
+        return TaskLoader(samples, self.eval_batch_size)
 
     def predict_dataloader(self) -> TaskLoader:
         """The test images of all tasks."""
         return self.test_dataloader()
 
     def evaluation_loader(self, tasks_seen: int) -> TaskLoader:
-        """The images that a fit is measured on, those of the first ``tasks_seen`` tasks."""
+        """The images that a fit is measured on: of the first ``tasks_seen`` tasks, all or ``images_per_task``."""
         samples = self.served(train=False)
         assert samples.tasks is not None
-        seen = (samples.tasks < tasks_seen).nonzero().squeeze(1)
-        return TaskLoader(samples, self.eval_batch_size, order=seen)
+        if self.images_per_task is None:
+            measured = torch.arange(len(samples), device=samples.tasks.device)
+        elif self._measured is None:
+            measured = self._measured = images_of_each_task(samples.labels, samples.tasks, self.images_per_task)
+        else:
+            measured = self._measured
+        return TaskLoader(samples, self.eval_batch_size, order=measured[samples.tasks[measured] < tasks_seen])
+
+    def epochs_to_evaluate(self, epochs_done: int) -> int:
+        """The number of epochs after which the last evaluation is due, of those done."""
+        is_over = epochs_done >= self.num_tasks * self.epochs_per_task
+        return epochs_done if is_over else epochs_done // self.evaluate_every_n_epochs * self.evaluate_every_n_epochs
 
     def resume_state(self) -> dict[str, Any]:
         """The settings that a resumed run must share, and the seed of the data order.
@@ -295,3 +334,11 @@ class TaskSequence(ModuleBatches, DatasetSplits):
         for name in of_fit if is_fit else of_evaluation:
             if own[name] != record[name]:
                 raise ConfigurationError(f"{name} must be that of the checkpoint, {record[name]}, got {own[name]}")
+
+
+def logged_arguments(method: Constructed, data: object) -> dict[str, Any]:
+    """Class and arguments of a method, its parts and its data under flat dotted names, for loggers."""
+    flat = {name.removeprefix("method."): value for name, value in named("method", method).items()}
+    if isinstance(data, TaskSequence):
+        flat |= {**named("data", data), "data.num_tasks": data.num_tasks}  # task_sizes or domains may override it
+    return flat

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from ddn_lightning.deploy.exported_model import EXAMPLE_SIZE, SHAPES, ExportedModel, first_line, graph_of
 from ddn_lightning.deploy.predict import trained_shape
 from ddn_lightning.errors import ConfigurationError, SavingError
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Predicting
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.runs.files import atomic_write
 
@@ -36,7 +36,7 @@ class Format:
     packages: tuple[str, ...] = ()
 
 
-def export(method: Learner, path: str | Path) -> float:
+def export(method: Predicting, path: str | Path) -> float:
     """Write a method as a file that predicts without this package, and check it.
 
     The file takes raw ``uint8`` images (batch, channels, height, width) in batches of any size, and returns

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Predicting
 
 SHAPES = ({0: Dim("batch")},)  # of the images; all but the batch size is fixed
 EXAMPLE_SIZE = 2  # torch.export takes a batch size of 0 or 1 for a constant
@@ -27,7 +27,7 @@ class ExportedModel(nn.Module):
         torch.Size([5, 10])
     """
 
-    def __init__(self, method: Learner) -> None:
+    def __init__(self, method: Predicting) -> None:
         super().__init__()
         self.method = method
 

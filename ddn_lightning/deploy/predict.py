@@ -13,8 +13,10 @@ from torch import Tensor
 from ddn_lightning.data.decoding import decode_image, decode_pixels
 from ddn_lightning.data.image_tree import images_below
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Learner
+from ddn_lightning.learner import Predicting
+from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.optimization import evaluating
+from ddn_lightning.samples import Samples
 
 Images = Tensor | Image.Image | str | Path | Sequence[Any]
 
@@ -65,7 +67,7 @@ class Predictions:
         ]
 
 
-def predict(method: Learner, images: Images, batch_size: int = 256) -> Predictions:
+def predict(method: Predicting, images: Images, batch_size: int = 256) -> Predictions:
     """Class names and probabilities for images from anywhere.
 
     Args:
@@ -82,11 +84,24 @@ def predict(method: Learner, images: Images, batch_size: int = 256) -> Predictio
     return Predictions(torch.cat([one.cpu() for one in found] or [empty]), method.label_names, files)
 
 
-def trained_shape(method: Learner, action: str) -> tuple[int, ...]:
+def trained_shape(method: Predicting, action: str) -> tuple[int, ...]:
     """The shape (channels, height, width) of the images that a method was trained on; refuse an untrained one."""
     if method.image_shape is None or method.transform is None:
         raise ConfigurationError(f"{action} needs a trained method: this one has seen no images")
     return method.image_shape
+
+
+def raw_batch(batch: Samples | Tensor | Sequence[Tensor]) -> Tensor:
+    """The raw images of a batch, alone or with labels; refuse normalised ones."""
+    if isinstance(batch, Samples):
+        return batch.images
+    images = batch if isinstance(batch, Tensor) else batch[0]
+    if images.dtype != torch.uint8 and not is_features(images):
+        dtype = str(images.dtype).removeprefix("torch.")
+        raise ConfigurationError(
+            f"a prediction takes raw uint8 images, got {dtype}: call method(images) for logits of normalised images"
+        )
+    return images
 
 
 def raw_images(images: Images, image_shape: Sequence[int]) -> tuple[Tensor, tuple[str, ...]]:

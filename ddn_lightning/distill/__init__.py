@@ -8,6 +8,7 @@ from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learned_labels import LearnedLabels
 from ddn_lightning.distill.star import STAR
+from ddn_lightning.distill.term import HardLabelControl, Term
 
 __all__ = [
     "STAR",
@@ -15,8 +16,10 @@ __all__ = [
     "BilevelDistiller",
     "DataDistillNet",
     "FrozenNetwork",
+    "HardLabelControl",
     "LabelDistiller",
     "LabelSmoothing",
     "LearnedLabels",
     "RandomLabels",
+    "Term",
 ]

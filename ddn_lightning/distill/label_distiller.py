@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.construction import Constructed
+from ddn_lightning.distill.term import Term
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_returned
 from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
@@ -20,7 +21,7 @@ from ddn_lightning.samples import Samples
 DRAWS = "distiller"  # the random stream of a distiller's own draws
 
 
-class LabelDistiller(Constructed, nn.Module, ABC):
+class LabelDistiller(Constructed, nn.Module, Term, ABC):
     """Adds a term to a method's loss: the cross-entropy of replayed samples with soft labels.
 
     By default the term has its own draw from the *old memory*, the samples of earlier tasks (the memory
@@ -75,48 +76,13 @@ class LabelDistiller(Constructed, nn.Module, ABC):
         """Change the number of classes of what :meth:`build` has created; the labels of known classes stay."""
         self.is_old_class = resized(self.is_old_class, (num_classes,))
 
-    def configure_optimizer(self) -> torch.optim.Optimizer | None:
-        """The optimizer of the learned parameters, if there are any."""
-        return None
-
-    def before_step(self, method: Learner, current: Samples) -> None:
-        """Hook before the classifier steps on the incoming batch, which is augmented."""
-
-    def update(self, method: Learner, current: Samples) -> None:
-        """Hook after the classifier's step, where labels are learned.
-
-        Args:
-            method: The method.
-            current: Its incoming batch, augmented.
-        """
-
     def begin_fit(self, method: Learner) -> None:
         """Hook at the start of training, with an empty memory."""
         self.streams = method.streams
 
-    def check(self, method: Learner) -> None:
-        """Refuse an incompatible method, right before training; the optimizers exist already."""
-
     def begin_task(self, is_old_class: Tensor) -> None:
         """Hook at the beginning of a task, with the classes of earlier tasks."""
         self.is_old_class = is_old_class.clone()
-
-    def snapshot(self) -> None:
-        """Hook at the end of a task."""
-
-    def reset_slots(self, slots: Tensor) -> None:
-        """Hook after these slots of the memory have received new samples."""
-
-    def training_state(self) -> dict[str, Any]:
-        """What an exact resume needs besides the module's state, if anything. Every rank must call this."""
-        return {}
-
-    def load_training_state(self, state: dict[str, Any], device: torch.device) -> None:
-        """Restore the :meth:`training_state`."""
-
-    def adapted(self, logits: Tensor, method: Learner) -> Tensor:
-        """The logits from which the method computes its loss: by default the network's."""
-        return logits
 
     def add_to(self, loss: ReplayLoss, method: Learner, current: Samples) -> ReplayLoss:
         """The method's loss with the soft-label term, where it applies (Eq. 7).

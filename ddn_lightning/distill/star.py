@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller
-from ddn_lightning.distributed import sum_across_ranks
+from ddn_lightning.distributed import moved, sum_across_ranks
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.optimization import gradient_of_sum
@@ -72,11 +72,9 @@ class STAR(LabelDistiller):
     def perturbation(self, network: FrozenNetwork, samples: Samples, now: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """The offset of each weight matrix, the same on every rank."""
         matrices = {name: p for name, p in network.parameters.items() if p.dim() > 1}
-        seed = torch.randint(2**62, (1,), generator=self.streams[DRAWS])
-        generator = torch.Generator(now.device).manual_seed(int(seed))
         start = {}
         for name, p in matrices.items():
-            noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
+            noise = moved(torch.randn(p.shape, generator=self.streams[DRAWS], dtype=p.dtype), p.device)
             start[name] = (p + self.noise * p.norm() * noise / noise.norm()).requires_grad_()
         with torch.enable_grad(), torch.autocast(now.device.type, enabled=False):  # the noise needs full precision
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.construction import CLASS_PATH, INIT_ARGS, Constructed, changed_arguments
 from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.notes import note
 from ddn_lightning.samples import Samples
 
 MADE = "made"  # the class and arguments of a saved memory
@@ -154,6 +155,24 @@ def choice(number: int, size: int, generator: torch.Generator | None = None) -> 
         return torch.randperm(number, generator=generator)[:size]
     first = torch.full_like(values, len(drawn)).scatter_reduce(0, index, torch.arange(len(drawn)), "amin")
     return drawn[first.sort().values[:size]]
+
+
+def sized(memory: Memory, buffer_size: int, arguments: dict[str, Any], hparams: Any) -> int:
+    """Clear the memory of a new method; its own size, if given, overrides and is recorded as the method's.
+
+    Args:
+        memory: The memory.
+        buffer_size: The method's size.
+        arguments: The method's constructor arguments.
+        hparams: Its hyper-parameters.
+    """
+    size = memory.buffer_size or buffer_size
+    if arguments.get("buffer_size", size) != size:
+        note(f"the memory has {size} slots, its own buffer_size, not the {buffer_size} of the method")
+        arguments["buffer_size"] = size
+    hparams["buffer_size"] = size
+    memory.reset(size, seed=0)
+    return size
 
 
 def field_lengths(contents: Mapping[str, Any]) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.errors import check_fraction, check_not_negative
 from ddn_lightning.learner import Facts
@@ -95,7 +96,7 @@ class CLSER(ReplayMethod):
         """Change the number of outputs, also of the averages."""
         super().grow(num_classes)
         for average in self.averages.values():
-            self.grow_head(average.get_submodule("head"))
+            grow_head(average.get_submodule("head"), self)
 
     def class_scores(self, images: Tensor) -> Tensor:
         """Scores of the network chosen by ``evaluate``."""

@@ -48,7 +48,7 @@ class ER(ReplayMethod):
     ) -> None:
         super().__init__(*args, **kwargs)
         check_not_negative(replay_weight=replay_weight)
-        if batches == "concatenated" and self.running_statistics == "memory":
+        if batches == "concatenated" and self.batch_norm.running_statistics == "memory":
             raise ConfigurationError(
                 "running_statistics=memory needs batches=separate: concatenated batches share their statistics"
             )

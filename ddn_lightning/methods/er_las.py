@@ -68,5 +68,5 @@ class ERLAS(ReplayMethod):
         labels = torch.cat([gather_shares(batch.labels, batch.total) for batch in batches])
         counts = functional.one_hot(labels, self.num_classes).sum(dim=0, keepdim=True).to(self.recent_counts)
         self.recent_counts = torch.cat([self.recent_counts, counts])[1:]
-        added = torch.special.xlogy(self.tau, self.recent_counts.sum(dim=0))  # 0 for tau = 0
+        added: Tensor = torch.special.xlogy(self.tau, self.recent_counts.sum(dim=0))  # 0 for tau = 0
         return added.clamp_min(torch.finfo(added.dtype).min)

@@ -10,11 +10,13 @@ from torch import Tensor
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet, herding
+from ddn_lightning.networks.frozen_features import stored_form
 from ddn_lightning.optimization import evaluating
 from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate
@@ -56,7 +58,7 @@ class ExemplarMethod(ReplayMethod):
         """Change the number of outputs, also of the old network."""
         super().grow(num_classes)
         self._check_buffer_size()
-        self.grow_head(self.old_network.get_submodule("head"))
+        grow_head(self.old_network.get_submodule("head"), self)
         self.is_old_class = resized(self.is_old_class, (num_classes,))
 
     @property
@@ -83,7 +85,8 @@ class ExemplarMethod(ReplayMethod):
         saved = ExemplarSet(self.buffer_size)
         saved.set_extra_state(checkpoint["state_dict"].get("exemplars._extra_state"))
         if len(saved) and has_trainer(self):
-            check_samples("exemplars", saved.samples, self.stored_form, self.sequence.is_class_of_task)
+            form = stored_form(self.backbone, self.sequence.image_shape)
+            check_samples("exemplars", saved.samples, form, self.sequence.is_class_of_task)
 
     def begin_task(self) -> None:
         """Set the old classes."""
@@ -134,4 +137,4 @@ class ExemplarMethod(ReplayMethod):
     @property
     def is_between_tasks(self) -> bool:
         """Whether the current task has ended."""
-        return self.tasks_finished == self.tasks_seen
+        return self.progress.is_between_tasks

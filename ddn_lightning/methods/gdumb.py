@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from ddn_lightning.callbacks.task_progress_bar import track
+from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Facts
@@ -70,8 +71,8 @@ class GDumb(ReplayMethod):
                 "GDumb trains a new network on its memory, with optimizer=..., not with an overridden "
                 "configure_optimizers"
             )
-        given = {"replay_steps": self.replay_steps != 1, "lr_milestones": bool(self.lr_milestones)}
-        given["lr_scheduler"] = self.schedule is not None
+        given = {"replay_steps": self.replay_steps != 1, "lr_milestones": bool(self.optimization.lr_milestones)}
+        given["lr_scheduler"] = self.optimization.build_scheduler is not None
         if unused := [name for name, is_given in given.items() if is_given]:
             note(f"GDumb has epochs and a schedule of its own; without effect: {', '.join(unused)}")
 
@@ -95,7 +96,7 @@ class GDumb(ReplayMethod):
     def grow(self, num_classes: int) -> None:
         """Change the number of outputs, also of the initial network."""
         super().grow(num_classes)
-        self.grow_head(self.initial_network.get_submodule("head"))
+        grow_head(self.initial_network.get_submodule("head"), self)
 
     def begin_task(self) -> None:
         """Keep the initial weights."""
@@ -107,11 +108,7 @@ class GDumb(ReplayMethod):
         self.network.load_state_dict(self.initial_network.state_dict())
         generator, slots = self.streams[TRAINING], self.memory.slots
         parameters = [p for p in self.network.parameters() if p.requires_grad]
-        optimizer = (
-            torch.optim.SGD(parameters, self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-            if self.build_optimizer is None
-            else self.build_optimizer(parameters)
-        )
+        optimizer = self.optimization.build(parameters)
         schedule = LambdaLR(optimizer, annealed)
         for _ in track(self.trainer, self.memory_epochs if len(slots) else 0, TRAINING):
             order = slots[torch.randperm(len(slots), generator=generator)]
@@ -119,7 +116,8 @@ class GDumb(ReplayMethod):
                 samples = self.stored(batch, generator)
                 with self.trainer.precision_plugin.train_step_context():
                     value = cross_entropy(self.logits_of(samples), samples)
-                loss = descend(value, optimizer, self.gradient_clip_val, self.gradient_clip_algorithm)
+                limit = self.optimization.gradient_clip_val, self.optimization.gradient_clip_algorithm
+                loss = descend(value, optimizer, *limit)
                 self.note_loss(loss, "the loss on the memory")
             schedule.step()
 

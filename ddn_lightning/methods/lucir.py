@@ -145,7 +145,10 @@ class LUCIR(ExemplarMethod):
     def _fine_tune(self) -> None:
         generator = self.streams[FINE_TUNING]
         optimizer = torch.optim.SGD(
-            self.head.parameters(), self.fine_tuning_lr, momentum=self.momentum, weight_decay=self.weight_decay
+            self.head.parameters(),
+            self.fine_tuning_lr,
+            momentum=self.optimization.momentum,
+            weight_decay=self.optimization.weight_decay,
         )
         exemplars = self.exemplars.samples
         for _ in track(self.trainer, self.fine_tuning_epochs, "fine-tuning the head"):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.errors import check_fraction, check_not_negative, check_positive
 from ddn_lightning.learner import Facts
@@ -100,7 +101,7 @@ class MKD(ReplayMethod):
     def grow(self, num_classes: int) -> None:
         """Change the number of outputs, also of the teacher."""
         super().grow(num_classes)
-        self.grow_head(self.teacher.get_submodule("head"))
+        grow_head(self.teacher.get_submodule("head"), self)
 
     def class_scores(self, images: Tensor) -> Tensor:
         """Scores of the network chosen by ``evaluate``."""

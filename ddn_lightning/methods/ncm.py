@@ -86,8 +86,8 @@ class NCM(ReplayMethod):
     def before_evaluation(self) -> None:
         """Set the head."""
         weights = self.projections()
-        self.head.weight.copy_(weights)
-        self.head.bias.copy_(-(weights * self.class_means).sum(dim=1) / 2)
+        self.head.get_parameter("weight").copy_(weights)
+        self.head.get_parameter("bias").copy_(-(weights * self.class_means).sum(dim=1) / 2)
 
     def end_task(self) -> None:
         """Set the head."""
@@ -95,5 +95,5 @@ class NCM(ReplayMethod):
 
     def class_scores(self, images: Tensor) -> Tensor:
         """The head's outputs; the lowest number for a class without samples."""
-        scores = self(images)
+        scores: Tensor = self(images)
         return scores.masked_fill(self.class_counts == 0, torch.finfo(scores.dtype).min)

@@ -10,11 +10,11 @@ from torch.nn import functional
 
 from ddn_lightning.batch_statistics import Buffers, swapped_buffers
 from ddn_lightning.checkpoint.growth import resized
-from ddn_lightning.core.calibrated_learner import CalibratedLearner
+from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.samples import Samples
 
 
-class NearestMean(CalibratedLearner, ABC):
+class NearestMean(ReplayMethod, ABC):
     """Predicts the class whose stored samples have the nearest mean feature; a base class beside that of the method.
 
     Args:

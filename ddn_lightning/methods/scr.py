@@ -52,7 +52,7 @@ class SCR(NearestMean, ReplayMethod):
         self.temperature = temperature
         self.projection_dim = projection_dim
         super().__init__(*args, normalise=True, **kwargs)
-        if self.running_statistics == "memory":
+        if self.batch_norm.running_statistics == "memory":
             raise ConfigurationError("SCR cannot take running_statistics=memory: it forwards both batches together")
         if isinstance(self.memory, GradientSelection | LossAwareReservoir):
             raise ConfigurationError(f"SCR cannot take {type(self.memory).__name__}: its head gives no class scores")

@@ -55,4 +55,5 @@ class SLDA(NCM):
         covariance = self.scatter / self.class_counts.sum().clamp_min(1)
         identity = torch.eye(len(covariance), device=covariance.device, dtype=covariance.dtype)
         shrunk = (1 - self.shrinkage) * covariance + self.shrinkage * identity
-        return torch.linalg.solve(shrunk.double(), self.class_means.T.double()).T.to(self.class_means.dtype)
+        solved: Tensor = torch.linalg.solve(shrunk.double(), self.class_means.T.double())
+        return solved.T.to(self.class_means.dtype)

@@ -88,6 +88,8 @@ class AccuracyMatrix(Metric):
 def summary(matrix: Tensor, over: Over = "previous", reference: Reference = "best") -> dict[str, Tensor]:
     """ACC, FM, BWT and AAA of the stages measured so far; empty before the first, and if one was measured in part.
 
+    Stages after which nothing was measured are left out, and FM and BWT if only one was measured of several tasks.
+
     >>> nan = torch.nan
     >>> found = summary(torch.tensor([[90.0, nan, nan], [60.0, 80.0, nan], [nan, nan, nan]]))
     >>> {name: value.item() for name, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
@@ -95,13 +97,14 @@ def summary(matrix: Tensor, over: Over = "previous", reference: Reference = "bes
     """
     is_measured = ~matrix.isnan()
     is_whole = (is_measured | is_measured.new_ones(is_measured.shape).triu(1)).all(dim=1)  # each task learned so far
-    stages = int(is_whole.cumprod(0).sum())
-    if stages == 0 or is_measured[stages:].any():
+    if not is_whole.any() or (is_measured.any(dim=1) & ~is_whole).any():
         return {}
+    stages = 1 + int(is_whole.nonzero().max())
     done = matrix[:stages, :stages]
-    return {
+    found = {
         "average_accuracy": average_accuracy(done),
         "forgetting": forgetting(done, over, reference),
         "backward_transfer": backward_transfer(done),
         "average_anytime_accuracy": average_anytime_accuracy(done),
     }
+    return {name: value for name, value in found.items() if not value.isnan()}

@@ -1,7 +1,9 @@
 """Continual-learning metrics as pure functions of the accuracy matrix.
 
 ``R[t, i]`` is the accuracy on task ``i`` after training task ``t``; only ``i <= t`` is read. For an incomplete run pass
-the measured part: ``R[:done, :done]``.
+the measured part: ``R[:done, :done]``. Rows of ``nan`` are tasks after which nothing was measured, as with
+``evaluate_every_n_tasks``; the last row must be measured. ACC does not depend on them. The other measures then compare
+the measured rows only, over the tasks that were measured before the end.
 """
 
 from typing import Literal, get_args
@@ -48,7 +50,8 @@ def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "
         matrix: Accuracy matrix (tasks, tasks).
         over: Average over the ``previous`` tasks, all but the last; or over all ``tasks``, with zero for the last.
         reference: ``best`` is a task's highest accuracy at any stage including the end, so forgetting is never
-            negative; ``best_before_last`` excludes the end; ``first`` is the accuracy right after the task.
+            negative; ``best_before_last`` excludes the end; ``first`` is the accuracy right after the task, or at
+            the first evaluation since.
 
     >>> forgetting(torch.tensor([[90.0, 0.0], [60.0, 80.0]]))
     tensor(30.)
@@ -57,11 +60,12 @@ def forgetting(matrix: Tensor, over: Over = "previous", reference: Reference = "
     tasks = len(matrix)
     if tasks == 1:
         return torch.zeros_like(matrix[0, 0])
-    measured = torch.ones_like(matrix, dtype=torch.bool).tril()
-    known = matrix.masked_fill(~measured, -torch.inf)
-    peaks = {"best": known.amax(dim=0), "best_before_last": known[:-1].amax(dim=0), "first": matrix.diagonal()}
-    drops = (peaks[reference] - matrix[-1])[:-1]
-    return drops.sum() / (tasks if over == "tasks" else tasks - 1)
+    known = _known(matrix)
+    first = known.isfinite().int().argmax(dim=0, keepdim=True)
+    earlier = known[:-1].amax(dim=0)
+    peaks = {"best": known.amax(dim=0), "best_before_last": earlier, "first": known.gather(0, first)[0]}
+    drops = (peaks[reference] - matrix[-1])[earlier.isfinite()]
+    return drops.sum() / (tasks if over == "tasks" else len(drops))
 
 
 def backward_transfer(matrix: Tensor) -> Tensor:
@@ -80,5 +84,12 @@ def average_anytime_accuracy(matrix: Tensor) -> Tensor:
     tensor(80.)
     """
     seen = torch.arange(1, len(matrix) + 1, device=matrix.device)
-    measured = torch.ones_like(matrix, dtype=torch.bool).tril()
-    return (matrix.masked_fill(~measured, 0).sum(dim=1) / seen).mean()
+    known = _known(matrix)
+    means = known.masked_fill(known.isinf(), 0).sum(dim=1) / seen
+    return means[known[:, 0].isfinite()].mean()
+
+
+def _known(matrix: Tensor) -> Tensor:
+    """The accuracies on the tasks learned so far, and minus infinity where nothing was measured."""
+    is_read = torch.ones_like(matrix, dtype=torch.bool).tril() & ~matrix.isnan()
+    return matrix.masked_fill(~is_read, -torch.inf)

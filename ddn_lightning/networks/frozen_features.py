@@ -2,10 +2,12 @@
 
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.samples import Samples
 
 
 class FrozenFeatures(Backbone):
@@ -56,3 +58,11 @@ def check_holds_images(backbone: nn.Module, name: str, does: str = "learns") -> 
             f"{name} {does} the images of the memory, which holds features with FrozenFeatures: use the backbone "
             f"{type(backbone.backbone).__name__} itself"
         )
+
+
+def stored_form(backbone: Backbone, image_shape: tuple[int, ...]) -> Samples:
+    """A sample in the form in which the memory holds it: with features for :class:`FrozenFeatures`."""
+    is_frozen = isinstance(backbone, FrozenFeatures)
+    shape = (backbone.feature_dim,) if is_frozen else image_shape
+    images = torch.zeros(1, *shape, dtype=torch.float32 if is_frozen else torch.uint8)
+    return Samples(images, labels=torch.zeros(1, dtype=torch.long), tasks=torch.zeros(1, dtype=torch.long))

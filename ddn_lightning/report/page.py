@@ -149,7 +149,9 @@ def _single_runs(described: Sequence[RecordedRun], anchors: Mapping[str, str]) -
 
 
 def rerun_command(run: RecordedRun) -> str:
-    """The command that repeats a run under another name."""
+    """The command that repeats a run under another name; that of a user's own program, as it was."""
+    if "command" in run.config:
+        return str(run.config["command"])
     config, name = str(run.folder / CONFIG_FILE), f"{run.config.get('name') or run.folder.name}-again"
     return shlex.join(["ddn", "fit", "-c", config, "--name", name])
 

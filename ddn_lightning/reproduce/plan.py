@@ -148,8 +148,9 @@ def _parts(cell: Cell, configs: Path) -> tuple[list[Path], dict[str, str]]:
 def _file(axis: str, value: str, configs: Path) -> Path:
     path = Path(value) if value.endswith(SUFFIX) else configs / axis / f"{value}{SUFFIX}"
     if not path.is_file():
-        expected = f"a file in {configs / axis}, the path of a YAML file" + (axis in CLASS_OPTIONS) * " or a class"
-        raise ConfigurationError(f"{axis or 'configs'} must be {expected}, got {value}")
+        names = sorted(found.stem for found in (configs / axis).glob(f"*{SUFFIX}"))
+        others = "a YAML file" + (axis in CLASS_OPTIONS) * " or the import path of a class"
+        raise ConfigurationError(f"{axis or 'configs'} must be among {', '.join(names)}, {others}, got {value}")
     return path
 
 

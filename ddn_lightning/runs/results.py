@@ -35,6 +35,7 @@ class Results:
         plugin: Class name of the distiller, if any.
         dataset: Name of the data.
         buffer_size: Samples that the memory holds.
+        stored_bytes: Bytes of the stored samples and of what else the method keeps besides its network.
         seed: Seed.
         tasks_finished: Number of learned tasks.
         accuracy_matrix: Accuracy matrix.
@@ -60,6 +61,8 @@ class Results:
         data: The record of the data.
         versions: Versions of the packages.
         anytime: Measures and cost of a continual evaluation.
+        evaluate_every_n_tasks: Tasks between two evaluations, if more than one.
+        images_per_task: Images of each task that were measured, if not all.
     """
 
     status: str
@@ -93,6 +96,9 @@ class Results:
     data: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     anytime: Mapping[str, Any] = field(default_factory=dict)
+    evaluate_every_n_tasks: int | None = None
+    images_per_task: int | None = None
+    stored_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("accuracy_matrix", "task_il_matrix", "calibrated_accuracy_matrix"):

@@ -8,7 +8,7 @@ from tiny import BatchNormNet, Fit, TinySequence, random_samples
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from ddn_lightning import ER, DataDistillNet, FrozenNetwork, ReplayMethod, Samples
+from ddn_lightning import ER, DataDistillNet, FrozenNetwork, HardLabelControl, ReplayMethod, Samples
 from ddn_lightning.distill.label_distiller import one_hot
 from study import other_readings
 
@@ -164,8 +164,8 @@ def test_without_an_extra_pass_the_tangent_is_the_change_of_logits_along_the_hea
         method.backbone.register_forward_hook(
             lambda net, *_, count=count: count.__setitem__(0, count[0] + net.training)
         )
-        weight = {} if distiller is not None else {"old_memory_weight": 1.0}
-        method.old_memory_weight = weight.get("old_memory_weight", 0.0)
+        if distiller is None:
+            method.terms = (HardLabelControl(1.0),)
         fit(lambda method=method: method, TinySequence(batch_size=6), log_every_n_steps=1000)
         passes.append(count[0])
     assert passes[0] == passes[1]  # those of the control with hard labels

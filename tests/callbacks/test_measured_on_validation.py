@@ -83,7 +83,7 @@ def test_training_is_not_changed_by_how_the_test_images_are_treated(fit: Fit) ->
     open_run, closed = (fit(er, TinySequence(**SPLIT, closed_test=is_closed)) for is_closed in (False, True))
     assert (bool(open_run.test_accuracy), closed.test_accuracy) == (True, {})
     expected = dict(open_run.state_dict())
-    del expected["_extra_state"]["test_accuracy"]
+    del expected["_extra_state"]["progress"]["test_accuracy"]
     assert_equal(dict(closed.state_dict()), expected)
 
 
@@ -160,7 +160,7 @@ def test_damaged_accuracies_are_refused(fit: Fit, tmp_path: Path, wrong: Any) ->
     path = tmp_path / "damaged.ckpt"
     fit(er, TinySequence(**SPLIT)).trainer.save_checkpoint(path)
     checkpoint = torch.load(path, weights_only=True)
-    checkpoint["state_dict"]["_extra_state"]["test_accuracy"] = wrong
+    checkpoint["state_dict"]["_extra_state"]["progress"]["test_accuracy"] = wrong
     checkpoint["ddn_lightning"]["contents"] = {}
     torch.save(checkpoint, path)
     with pytest.raises(ConfigurationError, match="the checkpoint's test_accuracy"):

@@ -27,6 +27,8 @@ from ddn_lightning import (
     Replay,
     RingBuffer,
 )
+from ddn_lightning.cli import main
+from ddn_lightning.runs.recorded_run import read_run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*log_every_n_steps", "ignore:.*have no `validation_step`", "ignore:.*callbacks used to create"
@@ -357,6 +359,44 @@ def test_what_cannot_work_is_refused_before_training(options: dict[str, Any], re
     expected = ProcessRaisedException if "devices" in options else ConfigurationError
     with pytest.raises(expected, match=re.escape(reason)):
         trained(**options)
+
+
+def test_without_draws_it_only_measures() -> None:
+    seen = Seen()
+    _, replay = trained(replay=Replay(10, replay_batch_size=0), callbacks=(seen,), data={"epochs_per_task": 6})
+    assert {len(labels) for _, labels in seen.batches} == {12}
+    assert (replay.accuracy_matrix[2, :2] == 0).all()  # forgotten: the newest classes are predicted
+    assert replay.accuracy_matrix[2, 2] > 0
+
+
+def test_runs_are_reported_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(2):
+        for name, size in (("plain", 0), ("replay", 5)):
+            trained(replay=Replay(10, size, folder=tmp_path / "runs" / f"{name}-{seed}"), seed=seed)
+    found = read_run(tmp_path / "runs" / "replay-1")
+    assert found.results is not None
+    assert (found.problems, found.is_finished) == ([], True)
+    _, replay = trained(replay=Replay(10, 5), seed=1)
+    torch.testing.assert_close(found.results.matrix, replay.accuracy_matrix, equal_nan=True, rtol=0, atol=1e-3)
+    assert (found.results.method, found.results.plugin, found.results.seed) == ("Plain", "Replay", 1)
+    assert (found.config["replay.replay_batch_size"], found.config["data.init_args.batch_size"]) == (5, 12)
+    assert main(["compare", str(tmp_path / "runs")]) == 0
+    table = capsys.readouterr().out
+    assert "Plain + Replay" in table
+    assert main(["report", str(tmp_path / "runs"), "-o", "page.html"]) == 0
+    assert "Plain + Replay" in Path("page.html").read_text()
+
+
+def test_a_folder_must_be_new_or_resumed(tmp_path: Path) -> None:
+    def replay() -> Replay:
+        return Replay(10, 5, folder=tmp_path / "run")
+
+    saving = ModelCheckpoint(tmp_path / "kept", every_n_train_steps=5, save_top_k=-1, filename="{step}")
+    trained(replay=replay(), callbacks=(saving,), enable_checkpointing=True)
+    with pytest.raises(ConfigurationError, match="folder must be new, or the run be resumed with ckpt_path="):
+        trained(replay=replay())
+    trained(replay=replay(), ckpt_path=tmp_path / "kept" / "step=5.ckpt")
+    assert read_run(tmp_path / "run").is_finished
 
 
 def test_data_and_module_must_fit_each_other() -> None:

@@ -29,21 +29,22 @@ def saved_in_the_last_task(fit: Callable[..., ReplayMethod], make: Make, folder:
     return checkpoint
 
 
+MATRIX = ("state_dict", "_extra_state", "progress", "accuracy_matrix")
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (
         ("state_dict", "head.weight"),
         torch.full((6, 8), torch.nan),
         "head.weight must be finite everywhere, but 48 of 48",
     ),
-    (("state_dict", "accuracy_matrix"), torch.zeros(4, 4), "must be of shape (3, 3), got float32 of shape (4, 4)"),
+    (MATRIX, torch.zeros(4, 4), "must be floating point of shape (3, 3), got float32 of shape (4, 4)"),
     (
-        ("state_dict", "accuracy_matrix"),
+        MATRIX,
         torch.full((3, 3), 50.0),
         "must have rows only of the tasks evaluated in 2 epochs",
     ),
-    (("callbacks", "ReservoirSampling", "contents", "labels"), torch.full((10,), 6), "memory/labels must be 0 to 5"),
-    (("callbacks", "ReservoirSampling", "contents", "tasks"), torch.zeros(10).long(), "memory/tasks must be "),
-    (("callbacks", "ReservoirSampling", "contents", "images"), torch.zeros(10, 1, 9, 9).byte(), "(10, 1, 8, 8), got"),
+    (("ddn_lightning", "parts", "memory", "contents", "labels"), torch.full((10,), 6), "memory/labels must be 0 to 5"),
+    (("ddn_lightning", "parts", "memory", "contents", "tasks"), torch.zeros(10).long(), "memory/tasks must be "),
+    (("ddn_lightning", "parts", "memory", "contents", "images"), torch.zeros(10, 1, 9, 9).byte(), "(10, 1, 8, 8), got"),
     (("callbacks", "RandomState", "ranks"), [{}], "RandomState/ranks/0 must have an entry 'python'"),
     (
         ("callbacks", "Observations", "confusion"),
@@ -54,10 +55,10 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("loops", "fit_loop"), {}, "loops/fit_loop must have an entry 'epoch_progress'"),
     (("optimizer_states", 0, "state", 3, "momentum_buffer"), torch.zeros(2), "momentum_buffer must be floating point"),
     (("optimizer_states",), [{}, {}], "optimizer_states must be a list of 1"),
-    (("ddn_lightning", "streams", "states"), {"augment": torch.zeros(7).byte()}, "uint8 of shape (5056), got"),
+    (("ddn_lightning", "parts", "streams", "states"), {"augment": torch.zeros(7).byte()}, "uint8 of shape (5056), got"),
 ]
 GONE = [
-    ("ddn_lightning", "streams", "states", "augment"),
+    ("ddn_lightning", "parts", "streams", "states", "augment"),
     ("optimizer_states", 0, "state", 3, "momentum_buffer"),
     ("callbacks", "Observations", "confusion"),
 ]

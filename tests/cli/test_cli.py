@@ -513,15 +513,15 @@ def test_evaluating_a_checkpoint_that_does_not_fit_is_refused(capsys: pytest.Cap
 
 PARTS = [
     ["callbacks"],
-    ["callbacks", "ReservoirSampling"],
-    ["callbacks", "ReservoirSampling", "contents"],
+    ["ddn_lightning", "parts", "memory"],
+    ["ddn_lightning", "parts", "memory", "contents"],
     ["callbacks", "RandomState", "ranks"],
     ["callbacks", "RunRecord", "config"],
     ["optimizer_states"],
     ["loops"],
     ["ddn_lightning"],
     ["ddn_lightning", "sequence"],
-    ["ddn_lightning", "streams"],
+    ["ddn_lightning", "parts", "streams"],
     ["logged_curves"],
     ["logged_curves", "rows"],
     ["state_dict", "_extra_state"],

@@ -7,7 +7,7 @@ import pytest
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from ddn_lightning.cli import main
-from ddn_lightning.cli.lost_process import loss_of_a_process, mistake_in_a_process
+from ddn_lightning.cli.user_mistake import loss_of_a_process, mistake_in_a_process
 
 ROOT = Path(__file__).parents[2]
 TWO = ["fit", "-c", str(ROOT / "configs" / "quickstart.yaml"), "--trainer.enable_progress_bar=false"]

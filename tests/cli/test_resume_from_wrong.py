@@ -19,7 +19,7 @@ LAST = Path("runs/mine/checkpoints/last.ckpt")
 
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("state_dict", "head.bias"), torch.full((10,), torch.nan), "head.bias must be finite everywhere"),
-    (("callbacks", "ReservoirSampling", "contents", "labels"), torch.full((64,), 10), "memory/labels must be 0 to 9"),
+    (("ddn_lightning", "parts", "memory", "contents", "labels"), torch.full((64,), 10), "memory/labels must be 0 to 9"),
     (("callbacks", "RunRecord", "seconds"), float("nan"), "RunRecord/seconds must be a finite number"),
     (("callbacks", "RunRecord", "config"), "{", "RunRecord/config must be a configuration in YAML"),
     (("logged_curves", "rows"), -1, "logged_curves/rows must be an integer of at least 0, got -1"),

@@ -25,6 +25,9 @@ from ddn_lightning.cli import reproduce_command as command
 from ddn_lightning.data.split_digits import SplitDigits
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.reproduce.executor import ProcessExecutor
+from ddn_lightning.reproduce.grid import Cell
+from ddn_lightning.reproduce.plan import Options, plan
+from ddn_lightning.reproduce.presets import read_presets
 from ddn_lightning.runs.files import try_lock
 from ddn_lightning.tune.study import ArmStudy
 
@@ -107,14 +110,16 @@ def test_a_preset_with_an_object_that_has_options_gives_an_overlay(capsys: pytes
 def test_reproduce_takes_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
     assert tune("--methods", "er", "--trials", "2", "--", "--data.epochs_per_task", "3", "--data.batch_size=8") == 0
     capsys.readouterr()
-    preset = ("--preset", str(FOLDER / "tuned.csv"), "--configs", str(CONFIGS), "--dry-run")
-    assert main(["reproduce", "digits", "--methods", "er", "--plugins", "none", "--seeds", "7", *preset]) == 0
-    words = shlex.split(capsys.readouterr().out)
+    tuned = str(FOLDER / "tuned.csv")
+    cell, rows = Cell("offline", "digits", 100, "er"), read_presets(CONFIGS, tuned)
+    (run,) = plan([cell], [7], rows, Options(CONFIGS, FOLDER, tuned))
+    words = run.command()
     options = dict(pairwise(words))
     assert options["--model.lr"] == str(best("er")["model.lr"])
     assert (options["--data.epochs_per_task"], options["--data.batch_size"]) == ("3", "8")  # as the trials had it
     assert options["--chosen_on_seeds"] == "[1000]"
     assert not any(word.startswith("--data.closed_test") for word in words)
+    preset = ("--preset", tuned, "--configs", str(CONFIGS), "--dry-run")
     assert main(["reproduce", "digits", "--methods", "er", "--plugins", "none", "ddn", *preset]) == 2
     assert "must have a row for each cell, got none for offline digits 100 er ddn" in capsys.readouterr().err
     assert main(["reproduce", "digits", "--preset", "nowhere.csv", "--configs", str(CONFIGS)]) == 2

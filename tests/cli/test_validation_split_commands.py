@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from test_compare_command import write_run
 
 from ddn_lightning.callbacks.run_record import _mean, _test_line
 from ddn_lightning.cli import main
+from ddn_lightning.runs.results import Results
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FIT = ["fit", "-c", str(CONFIGS / "quickstart.yaml"), "-c", str(CONFIGS / "setting" / "validation.yaml")]
@@ -55,7 +57,9 @@ def test_test_images_of_some_tasks_give_no_accuracy_over_all(capsys: pytest.Capt
     assert results()["test"] is None
     assert main([*FIT, "--ckpt_path=last", "--trainer.limit_test_batches=0.1"]) == 0
     assert (_mean([60.0, None]), _mean([60.0, 70.0])) == (None, 65.0)
-    assert _test_line({"class_il": None}).startswith("no ACC on the test images: trainer.limit_test_batches has left")
+    whole = Results.from_json(Path("runs/mine/results.json").read_bytes())
+    opened = replace(whole, test={"average_accuracy": None, "accuracies": [None, 60.0]})
+    assert _test_line(opened).startswith("no ACC on the test images: trainer.limit_test_batches has left out a task")
 
 
 def test_closed_test_images_are_never_loaded_and_the_record_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,30 @@ def test_a_rotated_photo_is_turned_before_it_is_resized(tmp_path: Path) -> None:
     assert found[:, 5:].min() > 235
 
 
+def photo(mode: str) -> Image.Image:
+    smooth = Image.fromarray(picture()).resize((90, 60), Image.Resampling.BICUBIC)
+    return smooth.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_a_photo_has_the_pixels_that_pillow_decodes(tmp_path: Path, mode: str) -> None:
+    photo(mode).save(tmp_path / "a.jpg", quality=90)
+    with Image.open(tmp_path / "a.jpg") as image:
+        expected = image.convert("RGB")
+    assert numpy.array_equal(decode_image(str(tmp_path / "a.jpg"), None).pixels, numpy.asarray(expected))
+    resized = numpy.asarray(expected.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
+    assert abs(decode_image(str(tmp_path / "a.jpg"), 32).pixels - resized).max() <= 1
+
+
+def test_only_a_photo_is_resized_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for suffix in ("jpg", "png"):
+        photo("RGB").save(tmp_path / f"a.{suffix}")
+    expected = photo("RGB").resize((16, 16), Image.Resampling.BILINEAR)
+    assert numpy.array_equal(decode_image(str(tmp_path / "a.png"), 16).pixels, numpy.asarray(expected))
+    monkeypatch.delattr(Image.Image, "resize")
+    assert decode_image(str(tmp_path / "a.jpg"), 16).pixels.shape == (16, 16, 3)
+
+
 @pytest.mark.parametrize("orientation", [0, 9, 65535])
 def test_an_invalid_orientation_is_ignored(tmp_path: Path, orientation: int) -> None:
     Image.fromarray(picture()).save(tmp_path / "a.png", exif=exif(orientation))

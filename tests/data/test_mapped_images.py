@@ -16,7 +16,7 @@ from ddn_lightning import ConfigurationError, DERPlusPlus, ReplayMethod, SmallNe
 from ddn_lightning.data import decoding, image_reader
 from ddn_lightning.data.image_reader import ImageReader
 from ddn_lightning.data.image_tree import tree_images
-from ddn_lightning.data.planned_samples import PlannedSamples
+from ddn_lightning.data.plan import PlannedSamples
 
 CLASSES = ("ant", "bee", "cat", "dog")
 STATUS = Path("/proc/self/status")

@@ -159,7 +159,7 @@ def test_rows_of_hugging_face_are_read_with_their_names() -> None:
     several = datasets.DatasetDict(train=rows, test=rows)
     assert message_of(several).endswith("got DatasetDict: choose one of train, test")
     renamed = rows.rename_column("label", "fine_label")
-    assert "a column label or labels, got img, fine_label: rename them" in message_of(renamed)
+    assert "a column label or labels, got img, fine_label: name them by" in message_of(renamed)
 
 
 def test_names_are_those_given_or_of_the_datasets() -> None:
@@ -315,3 +315,19 @@ def test_the_default_name_of_a_run_is_known_before_its_data_is_built() -> None:
     data, model = Namespace(class_path="ddn_lightning.data.split_dataset.SplitDataset"), Namespace(class_path="x.ER")
     config = Namespace(data=data, model=model, seed_everything=0, grow=None)
     assert default_name(config) == "er-dataset-seed0"
+
+
+def test_the_columns_of_rows_can_be_named() -> None:
+    rows = Listed([{"pixel_values": chw(pixels), "fine": n} for pixels, n in zip(PIXELS, LABELS, strict=True)])
+    found = make(rows, rows, image="pixel_values", label="fine").load(train=True)
+    expected = make(listed()).load(train=True)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    expected_message = "a row must have a column image or img and a column fine, got pixel_values, fine: name them by"
+    assert expected_message in message_of(rows, rows, label="fine")
+
+
+def test_an_own_augmentation_replaces_crop_and_flip() -> None:
+    sequence = make(listed(), transform=v2.RandomHorizontalFlip(1.0))
+    raw = sequence.load(train=True)[0]
+    augmented = sequence.transform(raw, torch.Generator())
+    assert torch.equal(augmented, sequence.transform(raw.flip(-1)))

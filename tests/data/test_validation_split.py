@@ -20,7 +20,7 @@ from ddn_lightning import (
     Stream,
     TaskSequence,
 )
-from ddn_lightning.data.planned_samples import PlannedSamples
+from ddn_lightning.data.plan import PlannedSamples
 from ddn_lightning.data.validation_split import ValidationSplit
 
 SIZES = some.lists(some.integers(2, 4), min_size=1, max_size=4)

@@ -49,7 +49,7 @@ def test_the_adaptor_descends_the_loss_of_memory_after_a_step_of_the_head_on_the
 
 def in_second_task(method: ReplayMethod) -> ReplayMethod:
     """With an adaptor that prefers class 2."""
-    method.task = 1
+    method.progress.begin(1)
     assert isinstance(method.distiller, BiasAdaptor)
     with torch.no_grad():
         method.distiller.adaptor[-1].bias[2] = 3.0
@@ -79,7 +79,7 @@ def test_a_methods_loss_sees_adapted_logits_and_its_predictions_do_not(batches: 
     ):
         assert torch.allclose(found, reference, atol=1e-6)
     assert torch.equal(method.class_scores(current.images), method(current.images))
-    method.task = 0
+    method.progress.begin(0)
     assert torch.allclose(method.logits_of(current), method(current.images))
 
 

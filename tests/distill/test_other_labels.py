@@ -100,7 +100,7 @@ def test_hard_labels_on_old_memory_are_the_control_of_er(fit: Fit) -> None:
 def test_replacing_puts_the_soft_loss_in_the_place_of_the_hard_one() -> None:
     distiller = built(LabelSmoothing(epsilon=0.3, alpha=2.0, apply_from_task=1))
     method = ER(small_net(), num_classes=6)
-    method.task = 0
+    method.progress.begin(0)
     samples, logits = random_samples(5), torch.randn(5, 6)
     hard = ReplayLoss(torch.tensor(7.0), torch.randn(4, 6), torch.tensor(3.0), logits, rehearsed=samples)
     replaced = distiller.add_to(hard, method, random_samples(4))

@@ -42,13 +42,11 @@ class Watch(STAR):
 
     def plain(self, method: ReplayMethod, samples: Samples, now: Tensor) -> nn.Module:
         """The perturbed network, by in-place changes of a copy."""
-        seed = torch.randint(2**62, (1,), generator=self.streams["distiller"]).item()
-        generator = torch.Generator().manual_seed(seed)
         proxy, moved = copy.deepcopy(method.network), copy.deepcopy(method.network)
         with torch.no_grad():
             for weight in proxy.parameters():
                 if weight.dim() > 1:
-                    noise = torch.randn(weight.shape, generator=generator)
+                    noise = torch.randn(weight.shape, generator=self.streams["distiller"])
                     weight += self.noise * weight.norm() * noise / noise.norm()
         gradients = torch.autograd.grad(divergence(proxy, now, samples), list(proxy.parameters()))
         with torch.no_grad():

@@ -10,7 +10,7 @@ from ddn_lightning.methods.bic import learn_correction
 
 def method_in_task(task: int, **arguments: object) -> BiC:
     method = BiC(small_net(), num_classes=6, **arguments)  # type: ignore[arg-type]
-    method.task = task
+    method.progress.begin(task)
     method.is_old_class[: 2 * task] = True
     method.is_seen_class[: 2 * task + 2] = True
     nn.init.normal_(method.old_network.head.weight)
@@ -109,7 +109,7 @@ def test_only_the_last_tasks_classes_are_corrected_and_not_within_a_task() -> No
     images = torch.randn(3, 1, 8, 8)
     logits = method(images)
     assert torch.equal(method.class_scores(images)[:, :4], logits[:, :4])
-    method.tasks_finished = 2
+    method.progress.tasks_finished = 2
     scores = method.class_scores(images)
     assert torch.allclose(scores[:, :2], 0.7 * logits[:, :2] - 0.3)
     assert torch.equal(scores[:, 2:4], logits[:, 2:4])

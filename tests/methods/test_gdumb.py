@@ -40,8 +40,8 @@ def test_the_network_is_a_plain_loop_over_the_memory_from_the_first_weights(fit:
                     optimizer.zero_grad()
                     images = (held.images[rows] / 255 - 0.5) / 0.25
                     functional.cross_entropy(plain(images), held.labels[rows]).backward()
-                    if self.gradient_clip_val:
-                        norms.append(nn.utils.clip_grad_norm_(plain.parameters(), self.gradient_clip_val).item())
+                    if limit := self.optimization.gradient_clip_val:
+                        norms.append(nn.utils.clip_grad_norm_(plain.parameters(), limit).item())
                     optimizer.step()
             for given, expected in zip(self.network.parameters(), plain.parameters(), strict=True):
                 torch.testing.assert_close(given, expected)

@@ -148,7 +148,7 @@ def test_every_method_gets_outputs_for_new_classes_and_learns_them(
     grown = fit(make, new_classes()[2], ckpt_path=path, **saving)
     assert grown.is_seen_class.all()
     assert not grown.accuracy_matrix.diagonal().isnan().any()
-    before = torch.load(path)["state_dict"]["accuracy_matrix"]
+    before = torch.load(path)["state_dict"]["_extra_state"]["progress"]["accuracy_matrix"]
     assert torch.equal(grown.accuracy_matrix[:3, :3].nan_to_num(), before.nan_to_num())
     if method_class.__module__.startswith("ddn_lightning"):
         assert difference(outcome(of_all(path, make_trainer, new_classes()[2])), outcome(grown)) is None
@@ -218,7 +218,7 @@ def test_stored_logits_call_no_new_class_likelier_than_a_known_one(fit: Fit, tmp
     Look.__name__ = "DERPlusPlus"
     path = finished(fit, lambda: build(DERPlusPlus), TinyPart((0, 6)), tmp_path / "first.ckpt")
     held = fit(lambda: build(Look, num_classes=10), new_classes()[2], ckpt_path=path).held
-    before = torch.load(path)["callbacks"]["ReservoirSampling"]["contents"]["logits"]
+    before = torch.load(path)["ddn_lightning"]["parts"]["memory"]["contents"]["logits"]
     assert torch.equal(held[:, :6], before)
     assert torch.equal(held[:, 6:], before.min(dim=1, keepdim=True).values.expand(-1, 4))
 

@@ -9,7 +9,7 @@ from ddn_lightning import ConfigurationError, ICaRL, Samples
 
 def method_in_task(task: int) -> ICaRL:
     method = ICaRL(small_net(), num_classes=6)
-    method.task = task
+    method.progress.begin(task)
     method.is_old_class[: 2 * task] = True
     method.is_seen_class[: 2 * task + 2] = True
     nn.init.normal_(method.old_network.head.weight)

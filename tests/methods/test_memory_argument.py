@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 from every_method import SaveAlways
 from tiny import Fit, small_net
 
@@ -122,18 +121,6 @@ def test_another_memory_than_the_checkpoints_is_refused(
     fit(lambda: er(before()), enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)], max_steps=1)
     with pytest.raises(ConfigurationError, match=message):
         fit(lambda: er(after()), ckpt_path=tmp_path / "step1.ckpt")
-
-
-def test_a_memory_of_version_0_1_resumes_as_a_reservoir(fit: Fit, tmp_path: Path) -> None:
-    whole = fit(er, enable_checkpointing=True, callbacks=[SaveAlways(tmp_path)])
-    checkpoint = torch.load(tmp_path / "step3.ckpt", weights_only=True)
-    for name in ("slots", "policy", "made"):
-        del checkpoint["callbacks"]["ReservoirSampling"][name]
-    del checkpoint["ddn_lightning"]["contents"]
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    assert torch.equal(fit(er, ckpt_path=tmp_path / "old.ckpt").head.weight, whole.head.weight)
-    with pytest.raises(ConfigurationError, match="the checkpoint's memory is a ReservoirBuffer, got a RingBuffer"):
-        fit(lambda: er(RingBuffer()), ckpt_path=tmp_path / "old.ckpt")
 
 
 def test_a_memory_that_learns_images_goes_on_with_another_learning_rate(fit: Fit, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_student_follows_the_teacher_on_the_augmented_and_on_the_plain_view(
 def test_the_teachers_statistics_move_with_the_batches_that_move_the_students(running_statistics: Any) -> None:
     transform = ImageTransform((0.5,), (0.25,))
     method = MKD(BatchNormNet(), num_classes=6, transform=transform, running_statistics=running_statistics)
-    method.is_replaying = True
+    method.batch_norm.is_replaying = True
     current, memory = method.augment(random_samples(5)), method.augment(random_samples(8))
     memory.slots = torch.arange(8)
     method.loss(current, memory)

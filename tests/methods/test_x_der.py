@@ -29,7 +29,7 @@ class InSecondTask(XDER):
 
 def in_second_task(**arguments: float) -> XDER:
     method = InSecondTask(small_net(), num_classes=6, **arguments)
-    method.task = 1
+    method.progress.begin(1)
     method.is_seen_class[:4] = True
     return method
 

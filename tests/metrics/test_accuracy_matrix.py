@@ -31,6 +31,14 @@ def test_an_evaluation_in_part_has_no_summary_instead_of_an_earlier_one(place: t
     assert summary(matrix) == {}
 
 
+def test_a_summary_of_some_stages_and_of_the_last_alone() -> None:
+    matrix = torch.full((3, 3), torch.nan)
+    matrix[2] = torch.tensor([40.0, 50.0, 60.0])
+    assert summary(matrix) == {"average_accuracy": 50, "average_anytime_accuracy": 50}
+    matrix[1, :2] = torch.tensor([70.0, 60.0])
+    assert summary(matrix)["forgetting"] == 20
+
+
 @pytest.mark.parametrize("numbers", [[[0, 1], [0, 1]], [[3, 7], [1, 9]]])
 def test_classes_may_come_again_and_have_any_numbers(numbers: list[list[int]]) -> None:
     classes = torch.tensor(numbers)

@@ -54,3 +54,20 @@ def test_entries_above_the_diagonal_are_ignored() -> None:
     for function in (average_accuracy, forgetting, backward_transfer, average_anytime_accuracy):
         filled = MATRIX.where(~MATRIX.isnan(), torch.tensor(100.0))
         assert torch.equal(function(filled), function(MATRIX))
+
+
+@pytest.mark.parametrize(
+    ("over", "reference", "expected"),
+    [
+        ("previous", "best", (65 - 30 + 80 - 35 + 88 - 40) / 3),  # tasks 1 to 3 were measured before the end
+        ("previous", "first", (65 - 30 + 80 - 35 + 88 - 40) / 3),
+        ("previous", "best_before_last", (65 - 30 + 80 - 35 + 88 - 40) / 3),
+        ("tasks", "best", (65 - 30 + 80 - 35 + 88 - 40) / 5),
+    ],
+)
+def test_tasks_after_which_nothing_was_measured_are_left_out(over: Over, reference: Reference, expected: float) -> None:
+    matrix = MATRIX.clone()
+    matrix[[0, 1, 3]] = NOT_MEASURED
+    assert forgetting(matrix, over, reference).item() == pytest.approx(expected)
+    assert average_accuracy(matrix).item() == pytest.approx(50)
+    assert average_anytime_accuracy(matrix).item() == pytest.approx((233 / 3 + 50) / 2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from made_up import made_up_run
 
-from ddn_lightning.report.figures.by_task import by_task_figure, is_shown_by_task, shares_by_task
+from ddn_lightning.report.figures.predictions import by_task_figure, is_shown_by_task, shares_by_task
 from ddn_lightning.report.figures.run_figures import pictures_of
 from ddn_lightning.runs.recorded_run import read_run
 

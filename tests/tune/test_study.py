@@ -26,7 +26,7 @@ def _quiet() -> None:
 def written(folder: Path, matrix: Sequence[Sequence[float | None]] = MATRIX, **others: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     results = {"accuracy_matrix": matrix, "tasks_finished": 3, "measured_on": "validation", "method": "ER"}
-    results |= {"dataset": "digits", "buffer_size": 100, "seed": 1000, "plugin": None}
+    results |= {"dataset": "digits", "buffer_size": 100, "seed": 1000, "plugin": None, "status": "complete"}
     (folder / "results.json").write_text(json.dumps({**results, **others}))
     return folder
 

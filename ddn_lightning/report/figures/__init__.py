@@ -7,10 +7,15 @@ from ddn_lightning.report.figures.accuracy import (
     task_accuracy_figure,
 )
 from ddn_lightning.report.figures.anytime import anytime_figure, anytime_tasks_figure
-from ddn_lightning.report.figures.by_task import by_task_figure, shares_by_task
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.pareto import pareto_figure
-from ddn_lightning.report.figures.predictions import confusion_figure, probability_figure, probability_map
+from ddn_lightning.report.figures.predictions import (
+    by_task_figure,
+    confusion_figure,
+    probability_figure,
+    probability_map,
+    shares_by_task,
+)
 from ddn_lightning.report.figures.stream import stream_figure, streams_figure
 from ddn_lightning.report.figures.style import save_as
 

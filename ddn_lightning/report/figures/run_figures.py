@@ -9,13 +9,15 @@ from matplotlib.figure import Figure
 
 from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, task_accuracy_figure
 from ddn_lightning.report.figures.anytime import Band, anytime_tasks_figure
-from ddn_lightning.report.figures.by_task import by_task_figure, is_shown_by_task, shares_by_task
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.predictions import (
+    by_task_figure,
     confusion_figure,
+    is_shown_by_task,
     normalised,
     probability_figure,
     probability_map,
+    shares_by_task,
 )
 from ddn_lightning.report.figures.stream import stream_figure
 from ddn_lightning.report.figures.style import save, tasks_left_out
