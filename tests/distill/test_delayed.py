@@ -15,7 +15,17 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam, AdamW
 
-from ddn_lightning import ER, Backbone, ConfigurationError, DataDistillNet, LearnedLabels, ReplayMethod, Samples
+from ddn_lightning import (
+    ER,
+    Backbone,
+    ConfigurationError,
+    DataDistillNet,
+    LearnedLabels,
+    ReplayMethod,
+    Samples,
+    SmallNet,
+    SplitDigits,
+)
 
 BETAS, EPS = (0.8, 0.95), 1e-3
 
@@ -137,6 +147,38 @@ def test_every_update_follows_the_gradient_of_an_unrolled_double_step(
     fit(make, TinySequence(epochs_per_task=2, batch_size=12), precision="64-true")
     assert len(errors) == 2 * 3  # four steps in each of two tasks, the first of which has no past
     assert max(errors) < 1e-5  # of a forward difference in double precision
+
+
+@pytest.mark.parametrize("net", [SmallNet, BatchNormNet])
+def test_in_mixed_precision_it_follows_the_gradient_of_single_precision(fit: Fit, net: type[Backbone]) -> None:
+    """On states of a run on digits, along the same gradient of the next step."""
+    cosines = []
+
+    class Watch(DataDistillNet):
+        def _learn_from_next(self, method: ReplayMethod, value: Tensor, gradients: Any) -> None:
+            past, weights = self.past, list(self.generator_net.parameters())
+            assert torch.is_autocast_enabled("cpu")
+            if past is not None:
+                with torch.autocast("cpu", enabled=False):
+                    parameters = {name: p.detach().requires_grad_() for name, p in past.parameters.items()}
+                    logits = functional_call(method.network, parameters, (past.inner.images,))
+                    labels = self.labels_to_learn(past.inner, logits.softmax(1).detach())
+                    soft = -(labels * logits.log_softmax(1)).sum(1).mean()
+                    steps = torch.autograd.grad(soft, list(parameters.values()), create_graph=True)
+                    product = torch.stack([(a * b).sum() for a, b in zip(steps, gradients, strict=True)]).sum()
+                    expected = torch.autograd.grad(-method.current_lr * product, weights)
+            super()._learn_from_next(method, value, gradients)
+            if past is not None:
+                found = [weight.grad for weight in weights if weight.grad is not None]
+                pair = (torch.cat([one.flatten() for one in some]) for some in (found, expected))
+                cosines.append(torch.cosine_similarity(*pair, dim=0).item())
+
+    data = SplitDigits(num_tasks=5, batch_size=16)
+    sizes = {"num_classes": 10, "buffer_size": 100, "replay_batch_size": 16}
+    distiller = partial(Watch, lookahead="delayed")
+    fit(lambda: ER(net(), distiller=distiller(), **sizes), data, precision="bf16-mixed", max_steps=34)
+    assert len(cosines) >= 10
+    assert min(cosines) >= 0.999
 
 
 def delayed(backbone: Callable[[], Backbone], **arguments: Any) -> ReplayMethod:

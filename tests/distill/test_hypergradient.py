@@ -1,6 +1,7 @@
 """The gradient of labels and pixels against an independent reference: double backward, finite differences."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrize
 
 from ddn_lightning import ResNet18, Samples
 from ddn_lightning.distill import hypergradient
@@ -125,3 +127,69 @@ def test_nothing_in_the_network_changes() -> None:
     gradient_of_labels(net, inner, outer, logits)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert all(parameter.grad is None for parameter in net.parameters())
+
+
+class Rounding(nn.Module):
+    """Rounds as the inputs of a TF32 product are, unless that is switched off: to 10 bits after the first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.backends.cudnn.conv.fp32_precision == "ieee":  # type: ignore[attr-defined]  # torch does not declare it
+            return x
+        bits = (x.detach().view(torch.int32) + 2**12) & ~(2**13 - 1)
+        return x + (bits.view(torch.float32) - x).detach()
+
+
+class TensorCore(nn.Module):
+    """A layer whose inputs and weights are rounded."""
+
+    def __init__(self, layer: nn.Conv2d | nn.Linear) -> None:
+        super().__init__()
+        self.layer, self.rounding = layer, Rounding()
+        parametrize.register_parametrization(layer, "weight", Rounding(), unsafe=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(self.rounding(x))
+        return output
+
+
+def test_the_difference_is_taken_without_tf32() -> None:
+    """Emulated as cuDNN does it by default: neither forward pass of the inner batch is rounded."""
+    torch.manual_seed(0)
+    net, inner, outer, logits = problem(perceptron, torch.float32)
+    expected = torch.autograd.grad(unrolled(net, inner, outer, logits.softmax(1)), logits)[0]
+    for index in (1, 3):
+        net[index] = TensorCore(net[index])
+    precision = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    assert precision == "tf32"
+    found = gradient_of_labels(net, inner, outer, logits)
+    assert torch.cosine_similarity(found.flatten(), expected.flatten(), dim=0) > 0.9999
+    assert torch.backends.cudnn.conv.fp32_precision == precision  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:  # with TF32 the difference is noise
+        patch.setattr(hypergradient, "full_float32", nullcontext)
+        rounded = gradient_of_labels(net, inner, outer, logits)
+    assert torch.cosine_similarity(rounded.flatten(), expected.flatten(), dim=0) < 0.9
+
+
+@pytest.mark.parametrize("make", [perceptron, transformer])
+def test_where_autocast_computes_the_tangent_is_taken_by_dual_numbers(make: Callable[[torch.dtype], nn.Module]) -> None:
+    torch.manual_seed(0)
+    net, inner, outer, logits = problem(make, torch.float32)
+    labels, network = logits.softmax(1), FrozenNetwork(net)
+    expected = torch.autograd.grad(unrolled(net, inner, outer, labels), logits, retain_graph=True)[0]
+    taken = hypergradient.virtual_step(network, inner, lambda z: inner_loss(z, inner, labels.detach()), outer, LR)
+
+    def cosine() -> float:
+        state = hypergradient.random_state(inner.images.device)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            known = hypergradient.ForwardPass(network(network.parameters, inner.images), state)
+            along = hypergradient.tangent(network, network.parameters, inner.images, taken.outer_gradient, known)
+        assert known.logits.dtype == torch.bfloat16
+        look_ahead = hypergradient.LookAhead(known.logits.float(), along.float())
+        value = surrogate(look_ahead, lambda z: inner_loss(z, inner, labels), LR)
+        (found,) = torch.autograd.grad(value, logits, retain_graph=True)
+        return torch.cosine_similarity(found.flatten(), expected.flatten(), dim=0).item()
+
+    assert cosine() >= 0.999
+    with pytest.MonkeyPatch.context() as patch:  # a difference is below the rounding
+        patch.setattr("torch.is_autocast_enabled", lambda *_: False)
+        assert cosine() < 0.9
