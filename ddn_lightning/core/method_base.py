@@ -31,14 +31,15 @@ from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence, logged_arguments
 from ddn_lightning.deploy.export import export
-from ddn_lightning.deploy.load import load_method
+from ddn_lightning.deploy.load import load_method, read_any
 from ddn_lightning.deploy.predict import Images, Predictions, predict, raw_batch
+from ddn_lightning.deploy.pretrained import save_pretrained
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.term import Term, TermState
 from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.learner import Facts
-from ddn_lightning.lightning_internals import has_trainer
+from ddn_lightning.lightning_internals import dump_checkpoint, has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.stored_memory import StoredMemory
@@ -569,6 +570,23 @@ class MethodBase(LightningModule, Constructed, ABC):
     def export(self, path: str | Path) -> float:
         """Write a ``.onnx`` or ``.pt2`` file that predicts without this package, and return the largest difference."""
         return export(self, path)
+
+    def save_pretrained(self, folder: str | Path, command: str = "") -> None:
+        """Write a folder for a model hub: ``model.safetensors``, ``config.json`` and a model card, without the memory.
+
+        :func:`ddn_lightning.load` reads it, and ``huggingface_hub.upload_folder`` uploads it.
+
+        Args:
+            folder: A new or empty folder.
+            command: The command that trained the method, for the model card.
+        """
+        if has_trainer(self) and self.trainer.state.fn == "fit":
+            checkpoint = dump_checkpoint(self.trainer)
+        elif self.loaded_from is not None:
+            checkpoint = read_any(self.loaded_from)
+        else:
+            raise ConfigurationError("save_pretrained needs a method that was trained or loaded")
+        save_pretrained(checkpoint, Path(folder), command)
 
     def validation_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
         """Scores of a test batch, for the callbacks to measure; on a user's raw images and labels, log the accuracy."""

@@ -24,6 +24,7 @@ from ddn_lightning.checkpoint.construction import (
 )
 from ddn_lightning.checkpoint.reading import read_checkpoint
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, TRANSFORM, model_of
+from ddn_lightning.deploy.pretrained import WEIGHTS_FILE, read_pretrained
 from ddn_lightning.errors import ConfigurationError
 
 MEMORY = "memory"
@@ -48,7 +49,7 @@ def load_method(
         **kwargs: Arguments of the method that override those in the checkpoint.
     """
     found = find_checkpoint(path)
-    checkpoint = read_checkpoint(found)
+    checkpoint = read_any(found)
     maker = class_of(checkpoint, cls, classes) if inspect.isabstract(cls) else cls
     trial = copy.deepcopy(kwargs)  # a distiller belongs to one method
     check_size(lambda: rebuilt(maker, checkpoint, classes, trial), checkpoint, is_strict)
@@ -58,9 +59,16 @@ def load_method(
     return method
 
 
+def read_any(path: Path) -> dict[str, Any]:
+    """A checkpoint, from its file or from the weights of a folder that :func:`save_pretrained` has written."""
+    return read_pretrained(path.parent) if path.name == WEIGHTS_FILE else read_checkpoint(path)
+
+
 def find_checkpoint(path: str | Path) -> Path:
     """The checkpoint of a run folder, or the file itself."""
     given = Path(os.path.expanduser(path))
+    if (pretrained := given / WEIGHTS_FILE).is_file():
+        return pretrained
     found = given.joinpath(*LAST) if given.is_dir() else given
     if not found.is_file():
         raise ConfigurationError(f"path must be a run folder with {'/'.join(LAST)}, or a checkpoint, got {given}")
