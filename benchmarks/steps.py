@@ -11,7 +11,7 @@ from benchmarks.common import PreparedMethod, Row, Workload, arguments, counts, 
 from ddn_lightning import methods
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.distill.data_distill_net import DataDistillNet
-from ddn_lightning.names import METHODS
+from ddn_lightning.report.names import METHODS
 
 ER = "ER"
 MODES = ("exact", "delayed")  # of DDN's gradient

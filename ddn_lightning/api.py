@@ -5,13 +5,14 @@ from ddn_lightning.core import *  # noqa: F403
 from ddn_lightning.data import *  # noqa: F403
 from ddn_lightning.deploy import *  # noqa: F403
 from ddn_lightning.distill import *  # noqa: F403
+from ddn_lightning.distill.learner import Learner as Learner
+from ddn_lightning.distill.replay_loss import ReplayLoss as ReplayLoss
 from ddn_lightning.distributed import gather_shares as gather_shares
 from ddn_lightning.distributed import local_share as local_share
 from ddn_lightning.distributed import sum_across_ranks as sum_across_ranks
 from ddn_lightning.errors import ClosedTestSetError as ClosedTestSetError
 from ddn_lightning.errors import ConfigurationError as ConfigurationError
 from ddn_lightning.errors import DivergenceError as DivergenceError
-from ddn_lightning.learner import Learner as Learner
 from ddn_lightning.memory import *  # noqa: F403
 from ddn_lightning.methods import *  # noqa: F403
 from ddn_lightning.metrics import AccuracyMatrix as AccuracyMatrix
@@ -22,7 +23,6 @@ from ddn_lightning.networks import ResNet18 as ResNet18
 from ddn_lightning.networks import SmallNet as SmallNet
 from ddn_lightning.networks import TimmBackbone as TimmBackbone
 from ddn_lightning.networks import TorchvisionBackbone as TorchvisionBackbone
-from ddn_lightning.replay_loss import ReplayLoss as ReplayLoss
 from ddn_lightning.runs import CurveLogger as CurveLogger
 from ddn_lightning.samples import Samples as Samples
 from ddn_lightning.samples import concatenate as concatenate

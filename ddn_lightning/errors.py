@@ -1,11 +1,14 @@
-"""Errors that the user can act on, and checks of numeric arguments."""
+"""Messages to the user: errors to act on, with checks of numeric arguments, and notes."""
 
 import difflib
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 FEW = 3  # names that a message lists
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all control characters but tab and line feed
 LARGEST = 1e30  # largest value of an option; single precision ends at 3e38
 
 
@@ -127,3 +130,25 @@ def _check(values: Mapping[str, float], is_valid: Callable[[float], bool], expec
             raise ConfigurationError(f"{name} must be a number, {expected}, got {value!r}")
         if not is_valid(value):
             raise ConfigurationError(f"{name} must be {expected}, got {value}")
+
+
+def note(text: str) -> None:
+    """Print one line on stderr, on the first rank only."""
+    lightning = sys.modules.get("lightning.fabric.utilities.rank_zero")  # a process without it has no other ranks
+    if lightning is None or lightning.rank_zero_only.rank == 0:
+        print(f"note: {printable(text)}", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    r"""Text with escaped control characters: a name from a foreign file could command the terminal.
+
+    >>> print(printable("red \x1b[31m"))
+    red \x1b[31m
+    """
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+@cache
+def note_once(text: str) -> None:
+    """Print a note once per process, however often its cause occurs."""
+    note(text)

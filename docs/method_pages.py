@@ -7,7 +7,7 @@ from typing import Any
 from mkdocs.structure.pages import Page
 
 from ddn_lightning import methods
-from ddn_lightning.names import METHODS
+from ddn_lightning.report.names import METHODS
 from study.measured import measured_runs, measured_table
 from study.method_table import step_cost
 from study.published import measured, published

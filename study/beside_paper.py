@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddn_lightning.names import title_of
+from ddn_lightning.report.names import title_of
 from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, estimate, rank_correlation
 from ddn_lightning.report.tables import NOTHING, as_ranges, markdown_table
 from study.measured import MEASURES, Group, Measure, MeasuredRun, reported

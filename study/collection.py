@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ddn_lightning.names import title_of
+from ddn_lightning.report.names import title_of
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table

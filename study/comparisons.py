@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddn_lightning.names import title_of
+from ddn_lightning.report.names import title_of
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import Estimate
 from ddn_lightning.report.tables import as_ranges, markdown_table

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_not_negative
 from ddn_lightning.methods.er import ER
 from ddn_lightning.random_streams import OLD_MEMORY
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 

@@ -12,7 +12,7 @@ from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.bias_adaptor import look_ahead_of_head
 from ddn_lightning.distill.data_distill_net import DataDistillNet
 from ddn_lightning.distill.hypergradient import LookAhead
-from ddn_lightning.learner import Learner
+from ddn_lightning.distill.learner import Learner
 from ddn_lightning.samples import Samples
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ddn_lightning.names import title_of
+from ddn_lightning.report.names import title_of
 from ddn_lightning.report.seed_group import STATISTICS, Statistics
 from ddn_lightning.report.statistic import FEWEST_SEEDS, Estimate, estimate, paired_difference
 from ddn_lightning.report.tables import as_ranges

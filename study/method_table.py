@@ -1,7 +1,7 @@
 """The manual's table of methods: what each stores, costs and reaches."""
 
 from ddn_lightning import methods
-from ddn_lightning.names import METHODS
+from ddn_lightning.report.names import METHODS
 from ddn_lightning.report.tables import NOTHING, markdown_table
 from study.published import BUFFER_SIZE, measured, published
 from study.recorded_cost import recorded_steps

@@ -22,10 +22,10 @@ from ddn_lightning.distill.hypergradient import (
     random_state,
 )
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
-from ddn_lightning.learner import Learner
+from ddn_lightning.distill.learner import Learner
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.networks.batch_statistics import frozen_layers, measure
-from ddn_lightning.optimization import ObservedTerm, evaluating
-from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.networks.gradients import ObservedTerm, evaluating
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 

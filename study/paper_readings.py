@@ -14,8 +14,8 @@ from torch import Tensor
 from ddn_lightning import ER, DataDistillNet, Samples
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.label_distiller import DRAWS
+from ddn_lightning.distill.learner import Learner
 from ddn_lightning.errors import check_positive
-from ddn_lightning.learner import Learner
 from ddn_lightning.samples import concatenate
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ddn_lightning.names import title_of
+from ddn_lightning.report.names import title_of
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, as_ranges, markdown_table
 from study.measured import HARD_CONTROL, Group, MeasuredRun, reported

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ddn_lightning.names import METHODS, title_of
+from ddn_lightning.report.names import METHODS, title_of
 from ddn_lightning.report.seed_group import STATISTICS
 from ddn_lightning.report.statistic import estimate
 from ddn_lightning.report.tables import NOTHING, markdown_table

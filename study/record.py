@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddn_lightning.names import METHODS, method_key
+from ddn_lightning.report.names import METHODS, method_key
 from ddn_lightning.runs.config import read_settings
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 from ddn_lightning.runs.results import COMPLETE, Results, read_results

@@ -11,8 +11,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from benchmarks.common import as_markdown, read_record
-from ddn_lightning.names import stream_table
 from ddn_lightning.report.figures.style import save_as
+from ddn_lightning.report.names import stream_table
 from ddn_lightning.reproduce.grid import read_grid
 from study.ablation import TABLE_3, WEIGHTS, ablation_table
 from study.beside_paper import agreement_table, cells_beside_paper, per_task_table

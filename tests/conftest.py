@@ -17,7 +17,7 @@ from usable_instructions import avoid_broken_amx
 from ddn_lightning import ReplayMethod, TaskSequence
 from ddn_lightning.cli import main
 from ddn_lightning.cli.run_figures import RunFigures
-from ddn_lightning.notes import note_once
+from ddn_lightning.errors import note_once
 
 QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.yaml"
 

@@ -8,7 +8,7 @@ import yaml
 from documents import OWN_TESTS, PAGES, ROOT, blocks
 
 import ddn_lightning
-from ddn_lightning.names import METHODS
+from ddn_lightning.report.names import METHODS
 
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 

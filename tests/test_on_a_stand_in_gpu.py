@@ -36,7 +36,7 @@ from ddn_lightning import (
     Samples,
 )
 from ddn_lightning.callbacks.observations import Observations
-from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.samples import gathered
 
 Distiller = Callable[[], LabelDistiller] | None

@@ -17,12 +17,11 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.balanced_subset import balanced_subset
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.distributed import moved, sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, check_choice, check_not_negative, check_positive
-from ddn_lightning.learner import Watched, method_of
+from ddn_lightning.errors import ConfigurationError, check_choice, check_not_negative, check_positive, note
 from ddn_lightning.metrics.anytime import anytime_summary
-from ddn_lightning.notes import note
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.runs.anytime import UNTRAINED, AnytimeRecord, Evaluation
 from ddn_lightning.samples import Samples
 

@@ -6,7 +6,7 @@ A callback by design, as are reservoir sampling and forgetting.
 from lightning.pytorch import Trainer
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
-from ddn_lightning.learner import Watched
+from ddn_lightning.distill.learner import Watched
 
 
 class DistillNetSnapshot(TaskCallback):

@@ -10,9 +10,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
 from ddn_lightning.callbacks.task_callback import call_task_hook
+from ddn_lightning.distill.learner import method_of
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import DivergenceError
-from ddn_lightning.learner import method_of
 from ddn_lightning.networks.batch_statistics import STATISTICS
 
 MAX_PENDING = 1000  # unchecked losses on the device

@@ -12,16 +12,15 @@ from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.progress import TEST_ACCURACIES
 from ddn_lightning.data.task_loader import TaskLoader
+from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.distributed import moved
-from ddn_lightning.errors import ConfigurationError, check_choice
-from ddn_lightning.learner import Watched, method_of
+from ddn_lightning.errors import ConfigurationError, check_choice, note, note_once
 from ddn_lightning.lightning_internals import batches_logged
 from ddn_lightning.metrics.accuracy_matrix import CALIBRATED_MATRIX, AccuracyMatrix, summary
 from ddn_lightning.metrics.functional import Over, Reference, check_definition
 from ddn_lightning.metrics.prediction_table import PredictionTable
 from ddn_lightning.networks.batch_statistics import Buffers
-from ddn_lightning.notes import note, note_once
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Samples
 
 Statistics = Literal["running", "memory", "both"]

@@ -12,11 +12,10 @@ from torch import distributed
 
 from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
 from ddn_lightning.checkpoint.checkpoint_io import write_checkpoint
+from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.distributed import rank_and_world_size
-from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative
-from ddn_lightning.learner import Watched, method_of
+from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative, note
 from ddn_lightning.lightning_internals import dump_checkpoint, forget_sigterm
-from ddn_lightning.notes import note
 from ddn_lightning.runs.files import atomic_write
 from ddn_lightning.runs.run_folder import LAST
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Watched, method_of
 from ddn_lightning.networks.frozen_features import is_features
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.runs.observed import Observed, expected_shapes, grown, observed_from
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes

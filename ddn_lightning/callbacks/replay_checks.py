@@ -16,7 +16,7 @@ from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.gradient_selection import GradientSelection
 from ddn_lightning.memory.memory import Memory
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 
 REFUSED: dict[type[Callback], str] = {
     BatchSizeFinder: "it would try batch sizes on the first task only: choose batch_size",

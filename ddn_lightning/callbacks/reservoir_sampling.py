@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from ddn_lightning.learner import Watched, method_of
+from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.samples import Samples
 
 

@@ -23,9 +23,8 @@ from ddn_lightning.callbacks.stored_bytes import stored_bytes
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.errors import DivergenceError
-from ddn_lightning.learner import Watched, is_learner
-from ddn_lightning.notes import note
+from ddn_lightning.distill.learner import Watched, is_learner
+from ddn_lightning.errors import DivergenceError, note
 from ddn_lightning.runs.anytime import ANYTIME_FILE, write_anytime
 from ddn_lightning.runs.config import changes, load_yaml
 from ddn_lightning.runs.results import (

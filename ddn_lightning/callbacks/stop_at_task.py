@@ -4,8 +4,8 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
+from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.errors import check_positive
-from ddn_lightning.learner import Watched, method_of
 
 
 class StopAtTask(TaskCallback):

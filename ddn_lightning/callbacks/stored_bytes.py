@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ddn_lightning.learner import Watched
+from ddn_lightning.distill.learner import Watched
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ddn_lightning.distributed import moved, take_from_first_rank
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Samples
 
 ScoresOf = Callable[[LightningModule, Tensor], Tensor]  # from normalised images to the score of each class

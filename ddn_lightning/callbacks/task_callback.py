@@ -5,7 +5,7 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from ddn_lightning.learner import Watched
+from ddn_lightning.distill.learner import Watched
 
 
 class TaskCallback(Callback):

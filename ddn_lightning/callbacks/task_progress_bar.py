@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.learner import Watched, is_learner
+from ddn_lightning.distill.learner import Watched, is_learner
 
 BAR_WIDTH = 12  # leaves room for the description and the status in 80 columns
 

@@ -7,8 +7,7 @@ from typing import Literal
 from ddn_lightning.cli.output import check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.cli.report_command import read_runs
-from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.report.group_comparison import WORTH_FINDING, as_csv, as_latex, as_markdown, compare_groups
 from ddn_lightning.report.seed_group import STATISTICS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.shipped_configs import FOLDER, SUFFIX, description_of, shipped_folder, shipped_names
+from ddn_lightning.reproduce.shipped_configs import FOLDER, SUFFIX, description_of, shipped_folder, shipped_names
 
 DESCRIPTION = """List the configuration files of the package. --config finds them by name, and merges several from left
 to right: ddn fit -c base -c method/derpp -c data/cifar10 -c setting/online. A file of that name in the current folder

@@ -12,8 +12,7 @@ from importlib.metadata import version
 
 from ddn_lightning.cli.commands import COMMANDS, check_command, check_values, command, overview
 from ddn_lightning.cli.completion import COMPLETION, words_before_cursor
-from ddn_lightning.errors import ConfigurationError, SavingError
-from ddn_lightning.notes import printable
+from ddn_lightning.errors import ConfigurationError, SavingError, printable
 
 EXPECTED_WARNINGS = (
     ".*isinstance.treespec, LeafSpec",  # Lightning 2.6.6 on torch 2.15

@@ -14,10 +14,9 @@ from ddn_lightning.cli.output import check_no_input, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.cli.predict_command import predictions_of
 from ddn_lightning.data.image_tree import class_folders, full_path, list_images
-from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix
 from ddn_lightning.metrics.prediction_table import PredictionTable
-from ddn_lightning.notes import note
 from ddn_lightning.report.tables import NOTHING, csv_table, markdown_table, rounded
 
 DESCRIPTION = """Measure the accuracy of a trained method on other images: ddn test runs/mine photos. The folder has a

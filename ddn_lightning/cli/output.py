@@ -5,8 +5,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import printable
+from ddn_lightning.errors import ConfigurationError, printable
 from ddn_lightning.runs.files import atomic_write
 
 STANDARD_OUTPUT = "-"

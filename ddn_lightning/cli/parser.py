@@ -11,7 +11,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser  # type: ignore[attr-d
 
 from ddn_lightning.checkpoint.construction import full_signature
 from ddn_lightning.errors import ConfigurationError, did_you_mean
-from ddn_lightning.shipped_configs import find_config, shipped_names
+from ddn_lightning.reproduce.shipped_configs import find_config, shipped_names
 
 CHOICES = {  # option -> module and base class of its choices, imported when an error lists them
     "model": ("ddn_lightning.methods", "ddn_lightning.core:ReplayMethod"),

@@ -12,8 +12,8 @@ from ddn_lightning.data.decoding import show_progress
 from ddn_lightning.data.image_tree import images_below
 from ddn_lightning.deploy.predict import Predictions
 from ddn_lightning.deploy.predict import predict as predict_images
+from ddn_lightning.distill.learner import Predicting
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Predicting
 from ddn_lightning.report.tables import csv_table
 
 DESCRIPTION = """Classify images by a trained method: ddn predict runs/mine photos/ -o classes.csv. One line per image:

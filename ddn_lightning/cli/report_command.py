@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.report.reference import read_references
 from ddn_lightning.runs.recorded_run import CONFIG_FILE, RecordedRun, read_run
 from ddn_lightning.runs.results import RESULTS_FILE

@@ -25,8 +25,8 @@ from ddn_lightning.reproduce.plan import Options, Run, plan
 from ddn_lightning.reproduce.presets import FILE_NAME, check_covered, read_presets
 from ddn_lightning.reproduce.progress import BAD, PlanProgress
 from ddn_lightning.reproduce.ray_executor import RayExecutor
+from ddn_lightning.reproduce.shipped_configs import FOLDER, shipped_folder
 from ddn_lightning.reproduce.table import as_csv, as_json, as_markdown, rows_of
-from ddn_lightning.shipped_configs import FOLDER, shipped_folder
 
 FORMATS = {"markdown": as_markdown, "csv": as_csv, "json": as_json}
 SOME_FAILED = 1  # exit code

@@ -13,7 +13,7 @@ from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.reading import read_checkpoint
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.names import plugin_key
+from ddn_lightning.report.names import plugin_key
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST
 
 

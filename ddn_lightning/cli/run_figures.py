@@ -11,7 +11,7 @@ from PIL import Image
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.observations import Observations
 from ddn_lightning.callbacks.run_record import RunRecord
-from ddn_lightning.notes import note
+from ddn_lightning.errors import note
 from ddn_lightning.runs.config import flat, load_yaml
 from ddn_lightning.runs.observed import save_observed
 from ddn_lightning.runs.recorded_run import CURVES_FILE, RecordedRun, parse_curves

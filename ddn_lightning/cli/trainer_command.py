@@ -21,8 +21,7 @@ from ddn_lightning.cli.user_mistake import loss_of_a_process
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.deploy.load import find_checkpoint
-from ddn_lightning.errors import ConfigurationError, DivergenceError
-from ddn_lightning.notes import printable
+from ddn_lightning.errors import ConfigurationError, DivergenceError, printable
 from ddn_lightning.runs.recorded_run import CONFIG_FILE
 
 SOME_FAILED, DIVERGED = 1, 3  # exit codes

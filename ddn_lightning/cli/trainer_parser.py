@@ -17,10 +17,9 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from ddn_lightning.cli.completion import COMPLETION
 from ddn_lightning.cli.parser import ConfigFile, readable, similar_option
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import printable
+from ddn_lightning.errors import ConfigurationError, printable
+from ddn_lightning.reproduce.shipped_configs import STANDARD_INPUT
 from ddn_lightning.runs.config import check_extent, read_settings
-from ddn_lightning.shipped_configs import STANDARD_INPUT
 
 PARSER_MODE = "limited_yaml"  # the name of our loader in jsonargparse
 

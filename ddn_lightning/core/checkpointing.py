@@ -32,9 +32,9 @@ from ddn_lightning.checkpoint.weights import check_buffers, check_weights
 from ddn_lightning.core.growth import grow_checkpoint
 from ddn_lightning.core.trainer_checks import check_resumable
 from ddn_lightning.data.data_record import DataRecord
+from ddn_lightning.errors import note
 from ddn_lightning.lightning_internals import batches_fetched, has_trainer
 from ddn_lightning.networks.batch_statistics import Buffers
-from ddn_lightning.notes import note
 
 NEEDED_CALLBACKS = (Forgetting, RandomState)  # whose state a resume needs
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from ddn_lightning.checkpoint.construction import construction_of
 from ddn_lightning.checkpoint.reading import open_regular, read_archive, reason_of
 from ddn_lightning.core.method_base import MethodBase
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.networks.frozen_features import FrozenFeatures
-from ddn_lightning.notes import note
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.runs.files import atomic_write
 from ddn_lightning.samples import Samples
 

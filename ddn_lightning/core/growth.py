@@ -17,9 +17,8 @@ from ddn_lightning.checkpoint.weights import check_weights
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.lightning_internals import resume_from_file
-from ddn_lightning.notes import note
 from ddn_lightning.random_streams import generator_for
 
 

@@ -35,10 +35,11 @@ from ddn_lightning.deploy.load import load_method, read_any
 from ddn_lightning.deploy.predict import Images, Predictions, predict, raw_batch
 from ddn_lightning.deploy.pretrained import save_pretrained
 from ddn_lightning.distill.label_distiller import LabelDistiller
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distill.term import Term, TermState
 from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Facts
 from ddn_lightning.lightning_internals import dump_checkpoint, has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
@@ -48,9 +49,8 @@ from ddn_lightning.networks.batch_statistics import Buffers, stratified_batches
 from ddn_lightning.networks.classifier import Classifier, widened
 from ddn_lightning.networks.compiled import CompileMode, compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features, stored_form
-from ddn_lightning.optimization import evaluating, gradient_of_sum
+from ddn_lightning.networks.gradients import evaluating, gradient_of_sum
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Criterion, Samples, cross_entropy
 
 

@@ -25,7 +25,7 @@ from ddn_lightning.errors import (
     check_positive,
 )
 from ddn_lightning.lightning_internals import batches_logged
-from ddn_lightning.optimization import ClipAlgorithm, clip_gradients
+from ddn_lightning.networks.gradients import ClipAlgorithm, clip_gradients
 
 OptimizerCallable = Callable[[Iterable[Tensor]], Optimizer]  # as in lightning.pytorch.cli, which is slow to import
 LRSchedulerCallable = Callable[[Optimizer], LRScheduler]

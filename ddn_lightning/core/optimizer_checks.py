@@ -10,8 +10,7 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from ddn_lightning.data.task_loader import TaskLoader
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, note
 
 SHOWN = 3  # names in a note
 SGD_OPTIONS = ("lr", "momentum", "weight_decay", "lr_decay")  # not used with another optimizer

@@ -35,6 +35,7 @@ from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.precision import check_precision
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distill.term import HardLabelControl, Term
 from ddn_lightning.distributed import average_batch_norm, gather_shares
 from ddn_lightning.errors import check_not_negative, check_positive, check_returned
@@ -45,7 +46,6 @@ from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.compiled import CompileMode
 from ddn_lightning.networks.frozen_features import check_holds_images
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Criterion, Samples, gathered
 
 NOT_PLAIN = [

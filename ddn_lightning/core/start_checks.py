@@ -10,11 +10,10 @@ from ddn_lightning.checkpoint.checks import described
 from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.networks.frozen_features import stored_form
-from ddn_lightning.notes import note
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Criterion
 
 TOO_FEW_VALUES = "Expected more than 1 value per channel"  # torch's message for BatchNorm over a single value

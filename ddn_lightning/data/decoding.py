@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ddn_lightning.data.image_tree import ImageFile
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, note
 
 CHUNK_SIZE = 128  # images per work item: one item per image was slower on CIFAR-10's small files in 3 of 3 runs
 THREADS = min(32, (os.cpu_count() or 1) + 4)  # the executor's own choice

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from ddn_lightning.data.decoding import decode_chunks, decode_images, decoded_shape
 from ddn_lightning.data.image_tree import ImageFile, full_path
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note_once
+from ddn_lightning.errors import ConfigurationError, note_once
 from ddn_lightning.runs.files import atomic_write
 
 CACHE_FORMAT = 3  # part of the cache's key: raise it when decoding changes

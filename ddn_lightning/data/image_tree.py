@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note_once
+from ddn_lightning.errors import ConfigurationError, note_once
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".webp", ".ppm", ".gif", ".tif", ".tiff")
 

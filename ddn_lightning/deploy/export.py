@@ -16,9 +16,9 @@ from torch.export import ExportedProgram
 
 from ddn_lightning.deploy.exported_model import EXAMPLE_SIZE, SHAPES, ExportedModel, first_line, graph_of
 from ddn_lightning.deploy.predict import trained_shape
+from ddn_lightning.distill.learner import Predicting
 from ddn_lightning.errors import ConfigurationError, SavingError
-from ddn_lightning.learner import Predicting
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.runs.files import atomic_write
 
 INPUT, OUTPUT = "images", "probabilities"  # names in an ONNX file

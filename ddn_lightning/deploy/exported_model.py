@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from ddn_lightning.distill.learner import Predicting
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Predicting
 
 SHAPES = ({0: Dim("batch")},)  # of the images; all but the batch size is fixed
 EXAMPLE_SIZE = 2  # torch.export takes a batch size of 0 or 1 for a constant

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ddn_lightning.data.decoding import decode_image, decode_pixels
 from ddn_lightning.data.image_tree import images_below
+from ddn_lightning.distill.learner import Predicting
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Predicting
 from ddn_lightning.networks.frozen_features import is_features
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Samples
 
 Images = Tensor | Image.Image | str | Path | Sequence[Any]

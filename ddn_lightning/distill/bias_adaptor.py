@@ -11,9 +11,9 @@ from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.data_distill_net import grow_net, multilayer_perceptron, output_rows
 from ddn_lightning.distill.hypergradient import LookAhead
 from ddn_lightning.distill.label_distiller import DRAWS
+from ddn_lightning.distill.learner import Facts, Learner
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Facts, Learner
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 

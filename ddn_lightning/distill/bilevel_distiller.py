@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from ddn_lightning.distill import hypergradient
 from ddn_lightning.distill.hypergradient import ForwardPass, FrozenNetwork, LookAhead
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot, soft_cross_entropy
+from ddn_lightning.distill.learner import Learner
 from ddn_lightning.distill.past_step import PastStep
 from ddn_lightning.distill.precision import check_precision
 from ddn_lightning.distributed import sum_across_ranks
-from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Learner
+from ddn_lightning.errors import ConfigurationError, check_positive, note_once
 from ddn_lightning.lightning_internals import is_logged
-from ddn_lightning.notes import note_once
-from ddn_lightning.optimization import ObservedTerm, descend, moved_along
+from ddn_lightning.networks.gradients import ObservedTerm, descend, moved_along
 from ddn_lightning.samples import Samples, cross_entropy
 
 

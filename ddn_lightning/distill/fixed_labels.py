@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller, one_hot
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.distributed import local_share, moved
 from ddn_lightning.errors import check_fraction
-from ddn_lightning.learner import Facts
 from ddn_lightning.samples import Samples
 
 

@@ -29,7 +29,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ddn_lightning.networks.batch_statistics import frozen_statistics, layers_with_statistics
-from ddn_lightning.optimization import gradient_of_sum
+from ddn_lightning.networks.gradients import gradient_of_sum
 from ddn_lightning.samples import Samples, cross_entropy
 
 Parameters = Mapping[str, Tensor]

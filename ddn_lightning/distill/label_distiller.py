@@ -11,11 +11,11 @@ from torch.nn import functional
 
 from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.distill.learner import Facts, Learner
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distill.term import Term
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_returned
-from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.random_streams import OLD_MEMORY, RandomStreams
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
 DRAWS = "distiller"  # the random stream of a distiller's own draws

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from ddn_lightning.checkpoint.growth import with_low_logits
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
+from ddn_lightning.distill.learner import Facts, Learner
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Facts, Learner
 from ddn_lightning.samples import Samples
 
 

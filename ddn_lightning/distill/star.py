@@ -7,11 +7,11 @@ from torch.nn import functional
 
 from ddn_lightning.distill.hypergradient import FrozenNetwork
 from ddn_lightning.distill.label_distiller import DRAWS, LabelDistiller
+from ddn_lightning.distill.learner import Facts, Learner
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distributed import moved, sum_across_ranks
 from ddn_lightning.errors import check_not_negative, check_positive
-from ddn_lightning.learner import Facts, Learner
-from ddn_lightning.optimization import gradient_of_sum
-from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.networks.gradients import gradient_of_sum
 from ddn_lightning.samples import Samples
 
 

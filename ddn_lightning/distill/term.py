@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ddn_lightning.learner import Learner
-from ddn_lightning.notes import note
+from ddn_lightning.distill.learner import Learner
+from ddn_lightning.distill.replay_loss import ReplayLoss
+from ddn_lightning.errors import note
 from ddn_lightning.random_streams import OLD_MEMORY
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 

@@ -8,7 +8,7 @@ from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.errors import check_positive
 from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Samples
 
 FIRST_SCORE = 1.1  # of samples that find the memory empty: that of a cosine of 0.1, as in the authors' code

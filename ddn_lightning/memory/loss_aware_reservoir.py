@@ -8,7 +8,7 @@ from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.errors import check_positive
 from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Samples
 
 

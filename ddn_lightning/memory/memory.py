@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.construction import CLASS_PATH, INIT_ARGS, Constructed, changed_arguments
-from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.samples import Samples
 
 MADE = "made"  # the class and arguments of a saved memory

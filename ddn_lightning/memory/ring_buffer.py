@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.memory.exemplar_set import rank_in_class
 from ddn_lightning.memory.memory import MemoryOwner
 from ddn_lightning.memory.slot_buffer import SlotBuffer
-from ddn_lightning.notes import note
 from ddn_lightning.samples import Samples
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.core.replay_method import ReplayMethod
-from ddn_lightning.learner import Facts
-from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 

@@ -11,12 +11,12 @@ from torch.nn import functional
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive
-from ddn_lightning.learner import Facts
 from ddn_lightning.memory.exemplar_set import rank_in_class
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.random_streams import generator_for
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy
 
 EXEMPLARS, CORRECTION = "exemplars", "bias correction"

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_fraction, check_not_negative
-from ddn_lightning.learner import Facts
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_not_negative
-from ddn_lightning.learner import Facts
 from ddn_lightning.memory.slot_buffer import SlotBuffer
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_not_negative
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.der import DER
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 

@@ -5,9 +5,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import ConfigurationError, check_not_negative
-from ddn_lightning.learner import Facts
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate, cross_entropy, hard_label_losses
 
 

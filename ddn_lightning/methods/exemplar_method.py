@@ -13,12 +13,12 @@ from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet, herding
 from ddn_lightning.networks.frozen_features import stored_form
-from ddn_lightning.optimization import evaluating
-from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Samples, concatenate
 
 

@@ -12,13 +12,12 @@ from torch.optim.lr_scheduler import LambdaLR
 from ddn_lightning.callbacks.task_progress_bar import track
 from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
-from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Facts
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
+from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.memory.class_balanced_reservoir import ClassBalancedReservoir
 from ddn_lightning.memory.memory import Memory
-from ddn_lightning.notes import note
-from ddn_lightning.optimization import descend
-from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.networks.gradients import descend
 from ddn_lightning.samples import Samples, cross_entropy
 
 TRAINING = "training on the memory"

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_not_negative
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.a_gem import AGEM
-from ddn_lightning.replay_loss import ReplayLoss
 
 WARM_UP = 5  # steps of each task, published
 DELTA = 1e-6  # published

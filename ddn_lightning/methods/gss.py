@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddn_lightning.learner import Facts
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.memory.gradient_selection import GradientSelection
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.methods.er import ER

@@ -3,7 +3,7 @@
 import torch
 
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.learner import Facts
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.methods.finetune import Finetune
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples, SelectedSamples

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_not_negative
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.derpp import DERPlusPlus
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
 

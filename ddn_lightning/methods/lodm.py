@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddn_lightning.learner import Facts
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.memory.low_rank_memory import LowRankMemory
 from ddn_lightning.methods.er import ER
 

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.callbacks.task_progress_bar import track
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distributed import local_share, sum_across_ranks
 from ddn_lightning.errors import check_not_negative, check_positive
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
 from ddn_lightning.networks.classifier import widened
 from ddn_lightning.networks.cosine_head import CosineHead
-from ddn_lightning.optimization import descend, evaluating
-from ddn_lightning.replay_loss import ReplayLoss
+from ddn_lightning.networks.gradients import descend, evaluating
 from ddn_lightning.samples import Samples, cross_entropy
 
 FINE_TUNING = "fine-tuning"

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 
 from ddn_lightning.distill.hypergradient import FrozenNetwork
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.distributed import gather_shares
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.er import ER
 from ddn_lightning.samples import Samples, hard_label_losses
 

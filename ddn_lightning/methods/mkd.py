@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from ddn_lightning.core.growth import grow_head
 from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_fraction, check_not_negative, check_positive
-from ddn_lightning.learner import Facts
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 

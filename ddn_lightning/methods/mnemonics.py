@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ddn_lightning.learner import Facts
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.samples import Samples
 

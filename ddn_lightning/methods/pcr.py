@@ -6,11 +6,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distributed import gather_shares
 from ddn_lightning.errors import check_positive
-from ddn_lightning.learner import Facts
 from ddn_lightning.networks.cosine_head import CosineHead
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
 

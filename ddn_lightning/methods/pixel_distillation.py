@@ -15,7 +15,7 @@ from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.methods.er import ER
 from ddn_lightning.networks.frozen_features import check_holds_images
-from ddn_lightning.optimization import descend, evaluating
+from ddn_lightning.networks.gradients import descend, evaluating
 from ddn_lightning.samples import Samples
 
 DISTILLATION = "pixel distillation"

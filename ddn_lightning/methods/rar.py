@@ -3,7 +3,7 @@
 from typing import Any
 
 from ddn_lightning.data.rand_augment import RandAugment
-from ddn_lightning.learner import Facts
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.methods.er import ER
 
 

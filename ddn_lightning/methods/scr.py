@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.core.replay_method import ReplayMethod
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distributed import gather_shares, gather_with_gradient, part_of_rank
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.learner import Facts
 from ddn_lightning.memory.gradient_selection import GradientSelection
 from ddn_lightning.memory.loss_aware_reservoir import LossAwareReservoir
 from ddn_lightning.methods.nearest_mean import NearestMean
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, concatenate
 
 

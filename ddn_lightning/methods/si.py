@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import check_not_negative, check_positive
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.er import ER
-from ddn_lightning.replay_loss import ReplayLoss
 
 
 class SI(ER):

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.errors import check_fraction
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.ncm import NCM
 
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddn_lightning.checkpoint.growth import resized
+from ddn_lightning.distill.learner import Facts
 from ddn_lightning.distributed import moved
-from ddn_lightning.learner import Facts
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.samples import Samples
 

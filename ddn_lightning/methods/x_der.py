@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ddn_lightning.distill.learner import Facts
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distributed import gather_shares, local_share, moved
 from ddn_lightning.errors import check_fraction, check_not_negative
-from ddn_lightning.learner import Facts
 from ddn_lightning.memory.slot_buffer import SlotBuffer
 from ddn_lightning.methods.derpp import DERPlusPlus
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples, cross_entropy
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 
 Buffers = dict[str, Tensor]  # values for some of a module's buffers, by their names
 STATISTICS = ("running_mean", "running_var")

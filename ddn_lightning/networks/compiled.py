@@ -5,8 +5,7 @@ from typing import Any, Literal, TypeVar, get_args
 from torch import nn
 from torch._dynamo import OptimizedModule
 
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, note
 
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Network = TypeVar("Network", bound=nn.Module)

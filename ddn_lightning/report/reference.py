@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.names import method_key, plugin_key
+from ddn_lightning.report.names import method_key, plugin_key
 from ddn_lightning.runs.config import load_yaml
 from ddn_lightning.runs.files import read_regular
 from ddn_lightning.runs.recorded_run import RecordedRun

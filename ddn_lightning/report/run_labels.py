@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ddn_lightning.names import method_key, plugin_key, title_of
+from ddn_lightning.report.names import method_key, plugin_key, title_of
 from ddn_lightning.report.seed_group import SeedGroup, by_seed, names_of
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results

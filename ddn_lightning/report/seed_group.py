@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ddn_lightning import methods
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.names import method_key, plugin_key, title_of
+from ddn_lightning.report.names import method_key, plugin_key, title_of
 from ddn_lightning.runs.recorded_run import RecordedRun
 from ddn_lightning.runs.results import Results
 

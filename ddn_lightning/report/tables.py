@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from ddn_lightning.notes import printable
+from ddn_lightning.errors import printable
 
 NOTHING = "-"  # in a cell without a number
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet executes text that begins so

@@ -10,8 +10,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from ddn_lightning.data.data_record import DataRecord
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.reproduce.plan import Run, data_options
 from ddn_lightning.runs.results import read_result
 

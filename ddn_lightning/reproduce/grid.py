@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ddn_lightning.errors import ConfigurationError, did_you_mean
+from ddn_lightning.reproduce.shipped_configs import PLANS, SUFFIX
 from ddn_lightning.runs.config import read_settings
-from ddn_lightning.shipped_configs import PLANS, SUFFIX
 
 NONE = "none"  # plug-in
 AXES = ("setting", "data", "buffer_size", "network", "method", "memory", "plugin")  # the first varies slowest

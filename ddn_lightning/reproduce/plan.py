@@ -11,8 +11,8 @@ from typing import Any
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.reproduce.grid import NONE, Cell
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for
+from ddn_lightning.reproduce.shipped_configs import SUFFIX, find_config
 from ddn_lightning.runs.config import read_settings
-from ddn_lightning.shipped_configs import SUFFIX, find_config
 
 DATA_FOLDER = "data"  # of the configurations in this repository
 CLASS_OPTIONS = {  # of a part that is given by the import path of its class; the folders of the others are their names

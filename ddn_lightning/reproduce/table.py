@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddn_lightning.names import title_of
+from ddn_lightning.report.names import title_of
 from ddn_lightning.report.reference import Reference, reference_of
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, csv_table, markdown_table, rounded

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.names import title_of
+from ddn_lightning.report.names import title_of
 from ddn_lightning.reproduce.grid import NONE, Cell
 from ddn_lightning.reproduce.plan import Options, Run, plan, short_name
 from ddn_lightning.reproduce.presets import PresetRow, overrides_for

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ddn_lightning import methods
-from ddn_lightning.names import METHODS
+from ddn_lightning.report.names import METHODS
 from ddn_lightning.reproduce.grid import Cell, read_grid
 from study.collection import ARMS, collection_table
 from study.measured import Group, MeasuredRun

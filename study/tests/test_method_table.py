@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddn_lightning.names import METHODS
+from ddn_lightning.report.names import METHODS
 from study import published as module
 from study.measured import measured_runs
 from study.method_table import method_table, step_cost

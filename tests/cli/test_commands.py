@@ -11,7 +11,7 @@ from lightning.pytorch.cli import LightningCLI
 
 from ddn_lightning.cli import main
 from ddn_lightning.cli.commands import COMMANDS, LINES, TRAINER_COMMANDS
-from ddn_lightning.shipped_configs import shipped_names
+from ddn_lightning.reproduce.shipped_configs import shipped_names
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -8,8 +8,7 @@ import pytest
 
 from ddn_lightning.cli import main
 from ddn_lightning.cli.output import check_output, write_output
-from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.notes import note
+from ddn_lightning.errors import ConfigurationError, note
 
 
 def test_a_link_is_followed_and_not_replaced() -> None:

@@ -30,7 +30,7 @@ from ddn_lightning import (
     TaskSequence,
 )
 from ddn_lightning.checkpoint.growth import grow_moments
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 from study.other_readings import FreeShare
 
 Make = Callable[[], ReplayMethod]

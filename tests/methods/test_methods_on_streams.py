@@ -31,7 +31,7 @@ from ddn_lightning import (
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, table_of_contents
 from ddn_lightning.core.start_checks import obstacle_to
 from ddn_lightning.data.streams.streams import NO_STREAM, Streams
-from ddn_lightning.names import METHODS, STREAMS, stream_table
+from ddn_lightning.report.names import METHODS, STREAMS, stream_table
 
 DOCS = Path(__file__).parents[2] / "docs" / "streams.md"
 SMALL: dict[str, dict[str, Any]] = {"LongTail": {"imbalance": 3}, "FewShot": {"shots": 3}}  # a class has six samples

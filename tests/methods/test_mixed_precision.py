@@ -16,7 +16,7 @@ from ddn_lightning.methods.mkd import distillation_losses
 from ddn_lightning.methods.pcr import proxy_losses
 from ddn_lightning.methods.pixel_distillation import PixelDistillation
 from ddn_lightning.methods.scr import contrastive_loss
-from ddn_lightning.optimization import gradient_of_sum
+from ddn_lightning.networks.gradients import gradient_of_sum
 from study.other_readings import NoExtraPass
 
 LABELS = torch.tensor([0, 2, 1, 0])

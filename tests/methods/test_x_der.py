@@ -18,7 +18,7 @@ from ddn_lightning import (
     Samples,
 )
 from ddn_lightning.methods.x_der import implanted
-from ddn_lightning.optimization import evaluating
+from ddn_lightning.networks.gradients import evaluating
 
 TASKS = TinySequence()  # classes 0 and 1, 2 and 3, 4 and 5
 

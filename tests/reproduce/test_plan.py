@@ -11,7 +11,7 @@ import yaml
 
 from ddn_lightning.cli import main
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.names import METHODS
+from ddn_lightning.report.names import METHODS
 from ddn_lightning.reproduce.grid import Cell, read_grid, select
 from ddn_lightning.reproduce.plan import Options, Run, data_options, plan
 from ddn_lightning.reproduce.presets import COLUMNS, PresetRow, overrides_for, read_presets

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ddn_lightning import shipped_configs
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.shipped_configs import description_of, find_config, shipped_folder, shipped_names
+from ddn_lightning.reproduce import shipped_configs
+from ddn_lightning.reproduce.shipped_configs import description_of, find_config, shipped_folder, shipped_names
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def test_a_clone_finds_the_files_at_its_top_level() -> None:
@@ -21,7 +21,7 @@ def test_a_clone_finds_the_files_at_its_top_level() -> None:
 
 def test_an_installed_package_finds_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(CONFIGS, tmp_path / "ddn_lightning" / "configs")
-    monkeypatch.setattr(shipped_configs, "__file__", str(tmp_path / "ddn_lightning" / "shipped_configs.py"))
+    monkeypatch.setattr(shipped_configs, "__file__", str(tmp_path / "ddn_lightning" / "reproduce" / "shipped_configs.py"))
     assert find_config("method/derpp") == str(tmp_path / "ddn_lightning" / "configs" / "method" / "derpp.yaml")
 
 

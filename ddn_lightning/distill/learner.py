@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.batch_statistics import Buffers
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.replay_loss import ReplayLoss
 from ddn_lightning.samples import Samples
 
 

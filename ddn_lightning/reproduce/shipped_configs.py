@@ -17,7 +17,7 @@ END_OF_SENTENCE = re.compile(r"(?<=\.)\s")
 
 def shipped_folder() -> Path:
     """The folder with the files: in the installed package, in a clone at the top level."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     return package / FOLDER if (package / FOLDER).is_dir() else package.parent / FOLDER
 
 

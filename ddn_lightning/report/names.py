@@ -9,7 +9,7 @@ from ddn_lightning.core.start_checks import obstacle_to
 from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.distill.label_distiller import LabelDistiller
-from ddn_lightning.learner import Facts
+from ddn_lightning.distill.learner import Facts
 
 
 def _facts_of(package: ModuleType, base: type[ReplayMethod] | type[LabelDistiller]) -> dict[str, Facts]:
