@@ -21,7 +21,8 @@ def test_a_clone_finds_the_files_at_its_top_level() -> None:
 
 def test_an_installed_package_finds_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(CONFIGS, tmp_path / "ddn_lightning" / "configs")
-    monkeypatch.setattr(shipped_configs, "__file__", str(tmp_path / "ddn_lightning" / "reproduce" / "shipped_configs.py"))
+    module = tmp_path / "ddn_lightning" / "reproduce" / "shipped_configs.py"
+    monkeypatch.setattr(shipped_configs, "__file__", str(module))
     assert find_config("method/derpp") == str(tmp_path / "ddn_lightning" / "configs" / "method" / "derpp.yaml")
 
 
