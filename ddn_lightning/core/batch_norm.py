@@ -1,11 +1,14 @@
 """BatchNorm's running statistics in training, and calibrated ones for predictions."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
-from torch import Tensor, nn
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+from torch import nn
 
+from ddn_lightning.distributed import take_from_first_rank
 from ddn_lightning.networks.batch_statistics import (
     Buffers,
     frozen_layers,
@@ -14,6 +17,7 @@ from ddn_lightning.networks.batch_statistics import (
     is_frozen,
     layers_with_statistics,
     measure,
+    stratified_batches,
     swap_buffers,
 )
 from ddn_lightning.samples import Samples
@@ -58,9 +62,18 @@ class BatchNormStatistics:
         if module.training:
             self.frozen = frozen_layers(module)
 
-    def calibrate(self, module: nn.Module, forward: Callable[[Tensor], object], batches: Iterable[Tensor]) -> Buffers:
-        """Calibrated statistics: those of the given batches. They are not used yet."""
-        return measure(module, forward, batches, exclude=self.frozen)
+    def calibrate(self, method: Any, batch_size: int, class_balanced: bool) -> Buffers:
+        """Measure statistics on a method's stored samples; empty for fewer than two. They are not used yet."""
+        self.find_frozen(method)
+        stored = method.stored_samples
+        if method.obstacle_to_calibration or stored is None or len(slots := method.calibration_slots()) < 2:
+            return {}
+        batches = stratified_batches(stored[slots].labels.cpu(), batch_size, class_balanced)
+        images = (method.normalised(stored[slots[batch]].images) for batch in batches)
+        with torch.inference_mode(False), isolate_rng(), method.trainer.precision_plugin.val_step_context():
+            buffers = measure(method, method.class_scores, images, exclude=self.frozen)
+            take_from_first_rank(list(buffers.values()))
+        return buffers
 
     def use_calibrated(self, module: nn.Module, buffers: Buffers) -> None:
         """Exchange the running statistics for calibrated ones, if there are any."""

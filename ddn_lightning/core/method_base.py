@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NoReturn, Self
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.parsing import AttributeDict
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -31,21 +30,21 @@ from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.task_sequence import TaskSequence, logged_arguments
 from ddn_lightning.deploy.export import export
-from ddn_lightning.deploy.load import load_method, read_any
+from ddn_lightning.deploy.load import checkpoint_of, load_method
 from ddn_lightning.deploy.predict import Images, Predictions, predict, raw_batch
 from ddn_lightning.deploy.pretrained import save_pretrained
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learner import Facts
 from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distill.term import Term, TermState
-from ddn_lightning.distributed import gather_shares, local_share, take_from_first_rank
+from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError, check_positive
-from ddn_lightning.lightning_internals import dump_checkpoint, has_trainer
+from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
 from ddn_lightning.memory.stored_memory import StoredMemory
 from ddn_lightning.networks.backbone import Backbone
-from ddn_lightning.networks.batch_statistics import Buffers, stratified_batches
+from ddn_lightning.networks.batch_statistics import Buffers
 from ddn_lightning.networks.classifier import Classifier, widened
 from ddn_lightning.networks.compiled import CompileMode, compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features, stored_form
@@ -278,11 +277,7 @@ class MethodBase(LightningModule, Constructed, ABC):
         An override is used as it is: ``lr``, ``momentum`` and ``weight_decay`` are not applied to its optimizer, and
         its schedulers step after the epochs or steps that it asks for, without a restart at each task.
         """
-        learned = {parameter for term in self.terms for parameter in term.parameters()}
-        classifier = self.optimization.build([p for p in self.parameters() if p.requires_grad and p not in learned])
-        of_terms = [optimizer for term in self.terms if (optimizer := term.configure_optimizer()) is not None]
-        schedulers = self.optimization.attach_scheduler(classifier)
-        return ([classifier, *of_terms], schedulers) if schedulers else [classifier, *of_terms]
+        return self.optimization.build_all(self)
 
     def gradient_of(
         self, terms: Sequence[Callable[[], Tensor]], parameters: Sequence[Tensor], retain_graph: bool = False
@@ -337,13 +332,6 @@ class MethodBase(LightningModule, Constructed, ABC):
         optimizer = optimizers[0] if isinstance(optimizers, list) else optimizers
         assert isinstance(optimizer, Optimizer)
         return optimizer
-
-    @property
-    def distiller_optimizer(self) -> Optimizer:
-        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
-        optimizers = self.optimizers(use_pl_optimizer=False)
-        assert isinstance(optimizers, list)
-        return optimizers[1]
 
     @property
     def moved_parameters(self) -> list[Tensor]:
@@ -403,18 +391,7 @@ class MethodBase(LightningModule, Constructed, ABC):
             batch_size: Maximum number of samples per forward pass.
             class_balanced: Whether all classes have equal weight.
         """
-        self.batch_norm.find_frozen(self)
-        stored = self.stored_samples
-        if self.obstacle_to_calibration or stored is None or len(slots := self.calibration_slots()) < 2:
-            return {}
-        labels = stored[slots].labels.cpu()
-        chosen = (slots[batch] for batch in stratified_batches(labels, batch_size, class_balanced))
-        batches = (self.normalised(stored[batch].images) for batch in chosen)
-        context = self.trainer.precision_plugin.val_step_context()
-        with torch.inference_mode(False), isolate_rng(), context:
-            buffers = self.batch_norm.calibrate(self, self.class_scores, batches)
-            take_from_first_rank(list(buffers.values()))
-        return buffers
+        return self.batch_norm.calibrate(self, batch_size, class_balanced)
 
     def calibration_slots(self) -> Tensor:
         """Slots of the stored samples to calibrate on, on the host: by default all."""
@@ -580,13 +557,7 @@ class MethodBase(LightningModule, Constructed, ABC):
             folder: A new or empty folder.
             command: The command that trained the method, for the model card.
         """
-        if has_trainer(self) and self.trainer.state.fn == "fit":
-            checkpoint = dump_checkpoint(self.trainer)
-        elif self.loaded_from is not None:
-            checkpoint = read_any(self.loaded_from)
-        else:
-            raise ConfigurationError("save_pretrained needs a method that was trained or loaded")
-        save_pretrained(checkpoint, Path(folder), command)
+        save_pretrained(checkpoint_of(self), Path(folder), command)
 
     def validation_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
         """Scores of a test batch, for the callbacks to measure; on a user's raw images and labels, log the accuracy."""
@@ -614,17 +585,13 @@ class MethodBase(LightningModule, Constructed, ABC):
         for name, module in self.named_modules():
             module.training = self._modes.get(name, module.training)
 
-    def to_torchscript(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse, and say how to export the network instead."""
-        raise ConfigurationError(
-            f"{type(self).__name__} cannot be turned into TorchScript as a whole: use method.export('model.pt2')"
-        )
-
     def to_onnx(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse, and say how to export the network instead."""
         raise ConfigurationError(
-            f"{type(self).__name__} cannot be turned into ONNX as a whole: use method.export('model.onnx')"
+            f"{type(self).__name__} is no network as a whole: use method.export('model.onnx'), or 'model.pt2'"
         )
+
+    to_torchscript = to_onnx
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]  # a file or a folder; Lightning also takes an open file

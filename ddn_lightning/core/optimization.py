@@ -96,6 +96,14 @@ class TaskOptimizer:
         """Whether the options of SGD apply, since no other optimizer or scheduler is given."""
         return self.build_optimizer is None and self.build_scheduler is None
 
+    def build_all(self, method: Any) -> Any:
+        """New optimizers of a method and of the terms of its loss, as ``configure_optimizers`` returns them."""
+        learned = {parameter for term in method.terms for parameter in term.parameters()}
+        classifier = self.build([p for p in method.parameters() if p.requires_grad and p not in learned])
+        of_terms = [optimizer for term in method.terms if (optimizer := term.configure_optimizer()) is not None]
+        schedulers = self.attach_scheduler(classifier)
+        return ([classifier, *of_terms], schedulers) if schedulers else [classifier, *of_terms]
+
     def build(self, parameters: Sequence[Tensor]) -> Optimizer:
         """A new optimizer of these parameters."""
         if self.build_optimizer is None:

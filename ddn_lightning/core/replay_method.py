@@ -20,21 +20,13 @@ from ddn_lightning.core.feature_cache import serve_features
 from ddn_lightning.core.method_base import MethodBase
 from ddn_lightning.core.optimization import TaskOptimizer
 from ddn_lightning.core.optimizer_checks import check_optimizers_of
-from ddn_lightning.core.start_checks import (
-    check_criterion,
-    check_part,
-    check_sequence,
-    check_start,
-    check_use,
-    note_idle_statistics,
-)
+from ddn_lightning.core.start_checks import check_parts, check_sequence, check_start, check_use, note_idle_statistics
 from ddn_lightning.core.trainer_checks import check_trainer
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.image_transform import Given, ImageTransform
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.distill.label_distiller import LabelDistiller
-from ddn_lightning.distill.precision import check_precision
 from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distill.term import HardLabelControl, Term
 from ddn_lightning.distributed import average_batch_norm, gather_shares
@@ -44,20 +36,10 @@ from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
 from ddn_lightning.networks.backbone import Backbone
 from ddn_lightning.networks.compiled import CompileMode
-from ddn_lightning.networks.frozen_features import check_holds_images
 from ddn_lightning.random_streams import RandomStreams
-from ddn_lightning.samples import Criterion, Samples, gathered
+from ddn_lightning.samples import Criterion, Samples
 
-NOT_PLAIN = [
-    "backbone",
-    "transform",
-    "distiller",
-    "memory",
-    "optimizer",
-    "lr_scheduler",
-    "criterion",
-    "rand_augment",
-]  # arguments
+OBJECTS = ["backbone", "transform", "distiller", "memory", "optimizer", "lr_scheduler", "criterion", "rand_augment"]
 
 
 class ReplayMethod(MethodBase, ABC):
@@ -132,15 +114,11 @@ class ReplayMethod(MethodBase, ABC):
     ) -> None:
         super().__init__(backbone, num_classes, mask_unseen, transform, compile)
         self.automatic_optimization = False
-        self.save_hyperparameters(ignore=NOT_PLAIN)
+        self.save_hyperparameters(ignore=OBJECTS)
         check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
-        check_part(f"memory of {type(self).__name__}", memory, self.memory_class)
-        check_part("distiller", distiller, LabelDistiller)
-        check_part("rand_augment", rand_augment, RandAugment)
+        check_parts(self, distiller, memory, rand_augment, criterion)
         check_use(type(self), distiller, memory, old_memory_weight)
-        if criterion is not None:
-            check_criterion(criterion, num_classes)
         object.__setattr__(self, "criterion", criterion)  # no part of the network, also if it is a module
         self.replay_batch_size = replay_batch_size
         self.replay_steps = replay_steps
@@ -152,10 +130,6 @@ class ReplayMethod(MethodBase, ABC):
         self.guard = DivergenceGuard()
         self.memory = ReservoirBuffer() if memory is None else memory
         self.buffer_size = sized(self.memory, buffer_size, self.constructor_arguments, self.hparams)
-        if self.memory.learning_rates:
-            check_holds_images(self.backbone, type(self.memory).__name__)
-        if rand_augment is not None:
-            check_holds_images(self.backbone, "RandAugment", "changes")
         self.memory.is_taken = True
         self.distiller = distiller
         if distiller is not None:
@@ -218,25 +192,13 @@ class ReplayMethod(MethodBase, ABC):
         optimizer.step()
         return value
 
-    def store(self, batch: Samples, outputs: Any) -> None:
-        """Offer a batch to the memory after the step, over all ranks and with its logits if the method stores them."""
-        with self.progress.unfinished():
-            logits = outputs["logits"] if self.stores_logits else None
-            slots = self.memory.add(gathered(batch, logits), self)
-            if self.memory.loss is not None:
-                self.note_loss(self.memory.loss, "the matching loss", **self.memory.learning_rates)
-            for term in self.terms:
-                term.reset_slots(slots)
-
     # -- Lightning's hooks, in the order of a fit
 
     def configure_callbacks(self) -> list[Callback]:
         """The callbacks that the method needs and the user has not given. Lightning calls this hook first."""
         read_safely(self.trainer)
         if self.trainer.state.fn == "fit":
-            check_trainer(self.trainer)
-            if self.lost_in_rounding:
-                check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
+            check_trainer(self.trainer, self)
         elif not self.has_sequence:
             return []
         return [self.guard, *missing_callbacks(self.trainer, bool(self.memory_draws), bool(self.terms))]

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from ddn_lightning.checkpoint.checks import described
 from ddn_lightning.checkpoint.construction import Constructed
+from ddn_lightning.data.rand_augment import RandAugment
 from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.memory.memory import Memory
-from ddn_lightning.networks.frozen_features import stored_form
+from ddn_lightning.networks.frozen_features import check_holds_images, stored_form
 from ddn_lightning.networks.gradients import evaluating
 from ddn_lightning.samples import Criterion
 
@@ -22,6 +24,19 @@ SINGLE_DRAW = (
     "replay_batch_size = {} of buffer_size = {} leaves a device one image of a draw, so small that the backbone's "
     "BatchNorm gets a single value: choose larger ones, or take larger images"
 )
+
+
+def check_parts(method: Any, distiller: object, memory: Any, rand_augment: object, criterion: Any) -> None:
+    """Refuse arguments of a wrong kind, and parts of another method."""
+    check_part(f"memory of {type(method).__name__}", memory, method.memory_class)
+    check_part("distiller", distiller, LabelDistiller)
+    check_part("rand_augment", rand_augment, RandAugment)
+    if criterion is not None:
+        check_criterion(criterion, method.num_classes)
+    if memory is not None and memory.learning_rates:
+        check_holds_images(method.backbone, type(memory).__name__)
+    if rand_augment is not None:
+        check_holds_images(method.backbone, "RandAugment", "changes")
 
 
 def check_part(name: str, part: object, kind: type) -> None:
@@ -56,7 +71,7 @@ def check_criterion(criterion: Criterion, num_classes: int) -> None:
 
 
 def check_use(method: Any, distiller: object, memory: object, old_memory_weight: float) -> None:
-    """Refuse what a method has no use for."""
+    """Refuse parts that a method has no use for."""
     useless = {
         "a distiller": distiller is not None and not method.takes_distiller(),
         "a memory": memory is not None and not method.memory_draws,

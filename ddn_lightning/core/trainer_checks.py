@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import (
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.loops import check_loops
 from ddn_lightning.data.task_sequence import TaskSequence
+from ddn_lightning.distill.precision import check_precision
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import duration_of, time_interval
 
@@ -35,12 +36,15 @@ REFUSED: dict[type[Callback], str] = {
 ALWAYS_COMPARABLE = (None, "epoch", "step")  # what a ModelCheckpoint may monitor
 
 
-def check_trainer(trainer: Trainer) -> None:
+def check_trainer(trainer: Trainer, method: Any) -> None:
     """Refuse options that cannot work with a task sequence, before anything has changed.
 
     Args:
         trainer: The Trainer, with the user's callbacks and the data module.
+        method: The method that it trains.
     """
+    if method.lost_in_rounding:
+        check_precision(trainer, type(method).__name__, method.lost_in_rounding)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # Lightning does not declare it
         for kind, reason in REFUSED.items():
             if isinstance(callback, kind):

@@ -26,6 +26,7 @@ from ddn_lightning.checkpoint.reading import read_checkpoint
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, TRANSFORM, model_of
 from ddn_lightning.deploy.pretrained import WEIGHTS_FILE, read_pretrained
 from ddn_lightning.errors import ConfigurationError
+from ddn_lightning.lightning_internals import dump_checkpoint, has_trainer
 
 MEMORY = "memory"
 LAST = ("checkpoints", "last.ckpt")
@@ -62,6 +63,15 @@ def load_method(
 def read_any(path: Path) -> dict[str, Any]:
     """A checkpoint, from its file or from the weights of a folder that :func:`save_pretrained` has written."""
     return read_pretrained(path.parent) if path.name == WEIGHTS_FILE else read_checkpoint(path)
+
+
+def checkpoint_of(method: LightningModule) -> dict[str, Any]:
+    """The checkpoint of a trained or loaded method."""
+    if has_trainer(method) and method.trainer.state.fn == "fit":
+        return dump_checkpoint(method.trainer)
+    if method.loaded_from is None:
+        raise ConfigurationError("save_pretrained needs a method that was trained or loaded")
+    return read_any(Path(str(method.loaded_from)))
 
 
 def find_checkpoint(path: str | Path) -> Path:

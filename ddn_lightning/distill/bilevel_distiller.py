@@ -219,7 +219,8 @@ class BilevelDistiller(LabelDistiller):
         return FrozenNetwork(network, moved)
 
     def _step(self, method: Learner, surrogate: Tensor) -> None:
-        value = self._descend(surrogate, method.distiller_optimizer)
+        optimizer = method.trainer.optimizers[1]  # unwrapped: its steps must not count towards global_step
+        value = self._descend(surrogate, optimizer)
         self._note_loss(method, value, "the hypergradient")
 
     def _note_loss(self, method: Learner, value: Tensor, what: str) -> None:

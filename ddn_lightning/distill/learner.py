@@ -181,8 +181,8 @@ class Watched(Predicting, Protocol):
     def before_evaluation(self) -> None:
         """Hook before each evaluation during training."""
 
-    def store(self, batch: Samples, outputs: Any) -> None:
-        """Offer a batch that was trained on to the memory."""
+    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
+        """Queue a loss for the next finiteness check, which stops training on NaN or infinity."""
 
     @property
     def running_buffers(self) -> Buffers | None:
@@ -228,10 +228,6 @@ class Learner(Watched, Protocol):
     def moved_parameters(self) -> list[Tensor]:
         """The parameters that a training step moves."""
 
-    @property
-    def distiller_optimizer(self) -> torch.optim.Optimizer:
-        """The distiller's optimizer, unwrapped: its steps must not count towards ``global_step``."""
-
     def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
         """The loss of one step, on the incoming batch and ``memory_draws`` draws from memory."""
 
@@ -248,9 +244,6 @@ class Learner(Watched, Protocol):
 
     def stored(self, slots: Tensor, generator: torch.Generator | None = None) -> Samples:
         """This rank's share of the samples in these slots of the memory, augmented."""
-
-    def note_loss(self, value: Tensor, name: str = "loss", **learning_rates: float) -> None:
-        """Queue a loss for the next finiteness check, which stops training on NaN or infinity."""
 
 
 def is_learner(module: object) -> TypeGuard[Watched]:

@@ -103,7 +103,7 @@ def test_strategies_that_shard_the_weights_are_refused(make_trainer: MakeTrainer
     trainer = make_trainer()
     trainer.strategy.__class__ = strategy  # one of its own needs GPUs or another package
     with pytest.raises(ConfigurationError, match=f"^strategy must be auto, ddp or .*, got {strategy.__name__}: .*$"):
-        check_trainer(trainer)
+        check_trainer(trainer, build(ER))
 
 
 @pytest.mark.parametrize("max_time", [{}, "00:00:00:00", {"hours": -2}])
