@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import distributed
 
 from ddn_lightning.callbacks.stop_signals import Interrupted, StopSignals
-from ddn_lightning.checkpoint.checkpoint_io import write_checkpoint
+from ddn_lightning.checkpoint.files import write_checkpoint
 from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.distributed import rank_and_world_size
 from ddn_lightning.errors import ConfigurationError, SavingError, check_not_negative, note

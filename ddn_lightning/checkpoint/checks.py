@@ -153,3 +153,38 @@ def check_samples(part: str, held: Samples, form: Samples, is_class_of_task: Ten
         tensor(f"{part}/logits", held.logits, None, (size, num_classes))
     elif held.logits is not None:
         refuse(f"{part}/logits", "left out by a method that stores none", held.logits)
+
+
+def check_weights(saved: object, own: dict[str, Any], is_strict: bool = True) -> None:
+    """Raise unless a checkpoint's ``state_dict`` is finite and fits our own; ``is_strict``: also has equal keys."""
+    found = mapping("state_dict", saved)
+    if is_strict and found.keys() != own.keys():
+        missing, unknown = sorted(own.keys() - found.keys()), sorted(map(str, found.keys() - own.keys()))
+        _misfit(f"missing: {', '.join(missing[:5]) or 'nothing'}; unexpected: {', '.join(unknown[:5]) or 'nothing'}")
+    for name, weight in own.items():
+        if name in found and isinstance(weight, Tensor):
+            _check_weight(name, found[name], weight)
+
+
+def check_buffers(part: str, saved: object, own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Saved values of some of a network's buffers. Raise unless they are finite and fit."""
+    found: dict[str, Tensor] = mapping(part, saved)
+    for name, value in found.items():
+        if name not in own:
+            raise ConfigurationError(f"the checkpoint's {part} must be of this network, which has no buffer {name!r}")
+        tensor(f"{part}/{name}", value, None, own[name].shape)
+    return found
+
+
+def _check_weight(name: str, saved: object, own: Tensor) -> None:
+    part, dtype = f"state_dict/{name}", None if own.is_floating_point() else own.dtype
+    if not isinstance(saved, Tensor) or saved.shape != own.shape:
+        _misfit(f"{part} must be of shape {tuple(own.shape)}, got {described(saved)}")
+    if own.isfinite().all():
+        tensor(part, saved, dtype, own.shape)
+    elif not saved.is_floating_point():  # a buffer with infinite values, such as a mask, may hold any value
+        refuse(part, "floating point", saved)
+
+
+def _misfit(reason: str) -> NoReturn:
+    raise ConfigurationError(f"the checkpoint does not fit: another network or distiller, or damaged ({reason})")

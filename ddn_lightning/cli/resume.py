@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from ddn_lightning.callbacks.logged_curves import saved_curves
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.reading import read_checkpoint
+from ddn_lightning.checkpoint.files import read_checkpoint
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.report.names import plugin_key

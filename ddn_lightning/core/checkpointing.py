@@ -10,9 +10,10 @@ from ddn_lightning.callbacks.forgetting import Forgetting, calibration_of
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.configured import CONFIGURED
+from ddn_lightning.checkpoint.checks import check_buffers, check_weights
 from ddn_lightning.checkpoint.construction import changed_arguments, construction_of, plain
 from ddn_lightning.checkpoint.loops import BATCHES, FORMAT, is_within_step, settle
+from ddn_lightning.checkpoint.optimizers import CONFIGURED
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, load_parts, save_parts
 from ddn_lightning.checkpoint.record import (
     BATCH_NORM,
@@ -28,7 +29,6 @@ from ddn_lightning.checkpoint.record import (
     model_of,
     table_of_contents,
 )
-from ddn_lightning.checkpoint.weights import check_buffers, check_weights
 from ddn_lightning.core.growth import grow_checkpoint
 from ddn_lightning.core.trainer_checks import check_resumable
 from ddn_lightning.data.data_record import DataRecord

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint.construction import construction_of
-from ddn_lightning.checkpoint.reading import open_regular, read_archive, reason_of
+from ddn_lightning.checkpoint.files import open_regular, read_archive, reason_of
 from ddn_lightning.core.method_base import MethodBase
 from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.networks.frozen_features import FrozenFeatures

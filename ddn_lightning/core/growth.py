@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ddn_lightning.checkpoint.checks import check_weights
 from ddn_lightning.checkpoint.growth import overlaid
 from ddn_lightning.checkpoint.record import progress_in
-from ddn_lightning.checkpoint.weights import check_weights
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.task_sequence import TaskSequence

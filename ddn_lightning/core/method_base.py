@@ -41,12 +41,9 @@ from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.lightning_internals import has_trainer
 from ddn_lightning.memory.exemplar_set import ExemplarSet
-from ddn_lightning.memory.memory import Memory
-from ddn_lightning.memory.stored_memory import StoredMemory
-from ddn_lightning.networks.backbone import Backbone
+from ddn_lightning.memory.memory import Memory, StoredMemory
+from ddn_lightning.networks.backbone import Backbone, Classifier, CompileMode, compiled_in_place, widened
 from ddn_lightning.networks.batch_statistics import Buffers
-from ddn_lightning.networks.classifier import Classifier, widened
-from ddn_lightning.networks.compiled import CompileMode, compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features, stored_form
 from ddn_lightning.networks.gradients import evaluating, gradient_of_sum
 from ddn_lightning.random_streams import RandomStreams

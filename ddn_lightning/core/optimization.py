@@ -13,8 +13,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ddn_lightning.checkpoint.configured import CONFIGURED, Configured, described_changes, options_of
-from ddn_lightning.checkpoint.optimizers import check_optimizers, take_given, unfreeze
+from ddn_lightning.checkpoint.optimizers import (
+    CONFIGURED,
+    Configured,
+    check_optimizers,
+    described_changes,
+    options_of,
+    take_given,
+    unfreeze,
+)
 from ddn_lightning.core.optimizer_checks import check_creates, refused, steps_taken
 from ddn_lightning.data.task_clock import TaskClock
 from ddn_lightning.errors import (

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ddn_lightning.callbacks.divergence_guard import DivergenceGuard
 from ddn_lightning.callbacks.forgetting import calibration_of
 from ddn_lightning.callbacks.task_callback import call_task_hook
-from ddn_lightning.checkpoint.checkpoint_io import read_safely
+from ddn_lightning.checkpoint.files import read_safely
 from ddn_lightning.checkpoint.loops import begin_next_epoch
 from ddn_lightning.core import checkpointing, growth
 from ddn_lightning.core.batch_norm import BatchNormStatistics, RunningStatistics, hold_frozen
@@ -34,8 +34,7 @@ from ddn_lightning.errors import check_not_negative, check_positive, check_retur
 from ddn_lightning.lightning_internals import drop_old_values, is_logged, is_resuming, restore_position
 from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
-from ddn_lightning.networks.backbone import Backbone
-from ddn_lightning.networks.compiled import CompileMode
+from ddn_lightning.networks.backbone import Backbone, CompileMode
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.samples import Criterion, Samples
 

@@ -13,16 +13,11 @@ from ddn_lightning.data.split_image_folder import SplitImageFolder
 from ddn_lightning.data.split_listed_images import SplitCUB200, SplitImageNet100, SplitMiniImageNet
 from ddn_lightning.data.split_tiny_imagenet import SplitTinyImageNet
 from ddn_lightning.data.split_torchvision import SplitTorchvision
-from ddn_lightning.data.streams.blurry import Blurry
-from ddn_lightning.data.streams.corruptions import Corruptions
-from ddn_lightning.data.streams.domain_stream import DomainStream
-from ddn_lightning.data.streams.few_shot import FewShot
-from ddn_lightning.data.streams.gaussian_drift import GaussianDrift
+from ddn_lightning.data.streams.domain_stream import Corruptions, DomainStream, PermutedPixels, RotatedImages
+from ddn_lightning.data.streams.fewer_samples import FewShot, LongTail
 from ddn_lightning.data.streams.label_noise import LabelNoise
-from ddn_lightning.data.streams.long_tail import LongTail
-from ddn_lightning.data.streams.permuted_pixels import PermutedPixels
-from ddn_lightning.data.streams.rotated_images import RotatedImages
 from ddn_lightning.data.streams.stream import Stream
+from ddn_lightning.data.streams.without_boundaries import Blurry, GaussianDrift
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
 

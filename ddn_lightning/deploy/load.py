@@ -22,7 +22,7 @@ from ddn_lightning.checkpoint.construction import (
     kind_of_argument,
     make,
 )
-from ddn_lightning.checkpoint.reading import read_checkpoint
+from ddn_lightning.checkpoint.files import read_checkpoint
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, TRANSFORM, model_of
 from ddn_lightning.deploy.pretrained import WEIGHTS_FILE, read_pretrained
 from ddn_lightning.errors import ConfigurationError

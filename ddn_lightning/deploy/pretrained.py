@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
+from ddn_lightning.checkpoint.files import open_regular
 from ddn_lightning.checkpoint.parts import MEMORY
-from ddn_lightning.checkpoint.reading import open_regular
 from ddn_lightning.checkpoint.record import CALIBRATED, CHECKPOINT_KEY, EXTRA_STATE, PARTS, PROGRESS
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.metrics.accuracy_matrix import summary

@@ -12,7 +12,7 @@ from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
 from ddn_lightning.distill.learner import Facts
 from ddn_lightning.errors import ConfigurationError, check_fraction, check_positive
-from ddn_lightning.networks.classifier import widened
+from ddn_lightning.networks.backbone import widened
 from ddn_lightning.random_streams import generator_for
 from ddn_lightning.samples import Samples
 

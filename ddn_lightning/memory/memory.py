@@ -1,7 +1,7 @@
-"""The base class of memories."""
+"""The base class of memories, and a memory as a part of a checkpoint."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.construction import CLASS_PATH, INIT_ARGS, Constructed, changed_arguments
+from ddn_lightning.checkpoint.construction import CLASS_PATH, INIT_ARGS, Constructed, changed_arguments, construction_of
 from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.samples import Samples
 
@@ -195,3 +195,27 @@ def check_made(memory: Memory, state: Mapping[str, Any]) -> None:
     changed = [one for one in changed if one.partition("=")[0] not in BY_THE_METHOD]
     if changed and not memory.learning_rates:  # those that learn images may go on otherwise
         raise ConfigurationError(f"the checkpoint's memory is a {own} with other arguments, got {', '.join(changed)}")
+
+
+class StoredMemory:
+    """Saves a memory with the class and arguments that it was made by.
+
+    Args:
+        memory: The memory.
+        check: Refuses restored samples that do not fit the data.
+    """
+
+    def __init__(self, memory: Memory, check: Callable[[Samples], None]) -> None:
+        self.memory = memory
+        self.check = check
+
+    def state_dict(self) -> dict[str, Any]:
+        """The samples, and how the memory was made."""
+        return {**self.memory.state_dict(), MADE: construction_of(self.memory)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the samples; refuse those of another memory or of other data."""
+        check_made(self.memory, state)
+        self.memory.load_state_dict({name: value for name, value in state.items() if name != MADE})
+        if len(self.memory):
+            self.check(self.memory[self.memory.slots])

@@ -12,7 +12,7 @@ from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distributed import local_share, sum_across_ranks
 from ddn_lightning.errors import check_not_negative, check_positive
 from ddn_lightning.methods.exemplar_method import ExemplarMethod
-from ddn_lightning.networks.classifier import widened
+from ddn_lightning.networks.backbone import widened
 from ddn_lightning.networks.cosine_head import CosineHead
 from ddn_lightning.networks.gradients import descend, evaluating
 from ddn_lightning.samples import Samples, cross_entropy

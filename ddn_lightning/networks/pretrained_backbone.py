@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.checkpoint.reading import open_regular, read_archive, reason_of
+from ddn_lightning.checkpoint.files import open_regular, read_archive, reason_of
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.networks.backbone import Backbone
 

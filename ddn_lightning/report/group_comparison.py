@@ -3,9 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ddn_lightning.report.power import POWER, SeedsNeeded, seeds_needed
 from ddn_lightning.report.seed_group import STATISTICS, SeedGroup, Statistics, baselines_of, by_seed, names_of
-from ddn_lightning.report.statistic import Estimate, estimate, paired_difference, paired_ratio
+from ddn_lightning.report.statistic import (
+    POWER,
+    Estimate,
+    SeedsNeeded,
+    estimate,
+    paired_difference,
+    paired_ratio,
+    seeds_needed,
+)
 from ddn_lightning.report.tables import NOTHING, as_ranges, csv_table, in_markdown, latex_table, markdown_table, rounded
 from ddn_lightning.runs.recorded_run import RecordedRun
 

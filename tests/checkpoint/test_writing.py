@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning import ReservoirBuffer, RingBuffer, Samples
-from ddn_lightning.checkpoint.checkpoint_io import write_checkpoint
-from ddn_lightning.checkpoint.reading import read_checkpoint
+from ddn_lightning.checkpoint.files import read_checkpoint, write_checkpoint
 
 
 def samples(number: int) -> Samples:

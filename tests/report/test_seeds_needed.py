@@ -2,8 +2,7 @@
 
 import pytest
 
-from ddn_lightning.report.power import MOST_SEEDS, POWER, SeedsNeeded, power, seeds_needed
-from ddn_lightning.report.statistic import Estimate, estimate
+from ddn_lightning.report.statistic import MOST_SEEDS, POWER, Estimate, SeedsNeeded, estimate, power, seeds_needed
 
 
 @pytest.mark.parametrize(

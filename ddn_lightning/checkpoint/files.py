@@ -1,15 +1,17 @@
-"""Reads files of ``torch.save`` without executing anything in them, and in no more memory than their size."""
+"""Reads and writes files of ``torch.save``: nothing in them is executed, in no more memory than their size."""
 
 import os
 import pickle
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import Trainer
 from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
@@ -102,3 +104,37 @@ def _check_tensor(tensor: Tensor) -> None:
         raise ValueError("it contains a tensor without values or with few of them")
     if tensor.numel() * tensor.element_size() > (size := tensor.untyped_storage().nbytes()):
         raise ValueError(f"a tensor of shape {tuple(tensor.shape)} has only {size} bytes")
+
+
+class CheckpointReader(TorchCheckpointIO):
+    """Lightning's plug-in for checkpoints, which reads local files by :func:`read_checkpoint`.
+
+    Remote files are left to Lightning, with ``weights_only=True``: nothing in them is executed, but their checksums
+    and their size are not checked.
+    """
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Callable[..., Any] | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read a checkpoint without executing anything in it, whatever ``weights_only`` says."""
+        if Path(path).exists():
+            return read_checkpoint(path)
+        loaded: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
+        return loaded
+
+
+def read_safely(trainer: Trainer) -> None:
+    """Let a Trainer read checkpoints by :class:`CheckpointReader`, unless the user has given another plug-in."""
+    if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+        trainer.strategy.checkpoint_io = CheckpointReader()
+
+
+def write_checkpoint(checkpoint: dict[str, Any], path: Path) -> None:
+    """Write a checkpoint to a file, tensor by tensor: the whole of it is in memory only once."""
+    try:
+        with path.open("wb") as file:
+            torch.save(checkpoint, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):  # torch's error does not say why it cannot write
+            raise error.__context__ from None
+        raise

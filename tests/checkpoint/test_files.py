@@ -14,7 +14,7 @@ from tiny import Fit, TinySequence, quiet_trainer, small_net
 
 import ddn_lightning
 from ddn_lightning import ER, ConfigurationError, ReplayMethod, TimmBackbone
-from ddn_lightning.checkpoint.reading import read_checkpoint
+from ddn_lightning.checkpoint.files import read_checkpoint
 
 FEW, MANY = 40, 1000
 PEAK_RESET = Path("/proc/self/clear_refs")
