@@ -178,8 +178,7 @@ def _defaults(method: str) -> dict[str, Any]:
     found = getattr(methods, method, None)
     if not isinstance(found, type):
         return {}
-    constructors = [vars(base)["__init__"] for base in reversed(found.mro()) if "__init__" in vars(base)]
-    arguments = [arg for constructor in constructors for arg in inspect.signature(constructor).parameters.values()]
+    arguments = inspect.signature(found).parameters.values()
     defaults = {arg.name: arg.default for arg in arguments if arg.default is not inspect.Parameter.empty}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
