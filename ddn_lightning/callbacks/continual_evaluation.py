@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.task_callback import TaskCallback
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.balanced_subset import balanced_subset
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -171,28 +170,19 @@ class ContinualEvaluation(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the evaluations; refuse those with other options, which could not be compared."""
-        part = "ContinualEvaluation"
-        names = ("options", "places", "accuracies", "samples_seen", "seconds")
-        state = checks.mapping(part, state_dict, names)
-        saved = checks.mapping(f"{part}/options", state["options"], self._options())
+        saved = state_dict["options"]
         for name, value in self._options().items():
             if saved[name] != value:
                 raise ConfigurationError(
                     f"{name} of continual evaluation must be that of the checkpoint, {saved[name]}, got {value}"
                 )
-        places = checks.tensor(f"{part}/places", state["places"], torch.long, (None, 3), UNTRAINED)
-        shape = (len(places), None) if len(places) else (0,)
-        accuracies = checks.tensor(f"{part}/accuracies", state["accuracies"], None, shape, 0, 100, may_be_nan=True)
-        rows = []
-        for (step, task, samples), row in zip(places.tolist(), accuracies.tolist(), strict=True):
-            checks.integer(f"{part}/places", task, UNTRAINED, len(row) - 1)
-            rows.append(Evaluation(step, task, samples, tuple(row)))
-        self._samples_seen = checks.integer(f"{part}/samples_seen", state["samples_seen"])
+        both = zip(state_dict["places"].tolist(), state_dict["accuracies"].tolist(), strict=True)
+        rows = [Evaluation(step, task, samples, tuple(row)) for (step, task, samples), row in both]
+        self._samples_seen = state_dict["samples_seen"]
         if rows and len(rows[0].accuracies) != (self._num_tasks or len(rows[0].accuracies)):
             return  # of a run that goes on with further tasks, for which other images are chosen
         self._evaluations = tuple(rows)
-        self._from_step = checks.integer(f"{part}/from_step", state.get("from_step", 0))
-        self.seconds = checks.number(f"{part}/seconds", state["seconds"], least=0)
+        self._from_step, self.seconds = state_dict["from_step"], state_dict["seconds"]
         self._is_restored = True
 
     def _options(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.progress import TEST_ACCURACIES
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.distill.learner import Watched, method_of
@@ -181,16 +180,7 @@ class Forgetting(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remember the option of the checkpoint, to note a difference."""
-        restored = checks.mapping("Forgetting", state_dict, ("statistics",))["statistics"]
-        if restored not in get_args(Statistics):
-            checks.refuse("statistics", f"one of {get_args(Statistics)}", restored)
-        self._restored_statistics = restored
-
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Refuse a restored matrix with rows of tasks that were not evaluated yet; some may have been skipped."""
-        if trainer.state.fn == "fit":
-            method = method_of(pl_module)
-            method.progress.check(method.sequence.num_tasks, method.sequence.epochs_per_task)
+        self._restored_statistics = state_dict["statistics"]
 
     def calibrated_buffers(self, method: Watched) -> Buffers:
         """The method's calibrated statistics, with this callback's options."""

@@ -6,7 +6,6 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.lightning_internals import batches_logged, is_logged, values_to_log
 from ddn_lightning.runs.curve_logger import CurveLogger
 
@@ -60,13 +59,7 @@ def saved_curves(checkpoint: dict[str, Any]) -> SavedCurves | None:
     """The position of the curves in a checkpoint; ``None`` if it has none."""
     if KEY not in checkpoint:
         return None
-    saved = checks.mapping(KEY, checkpoint[KEY], ("rows", "step", "pending"))
-    pending = checks.mapping(f"{KEY}/pending", saved["pending"])
-    for name, value in pending.items():
-        if not isinstance(name, str) or not isinstance(value, int | float):
-            checks.refuse(f"{KEY}/pending/{name}", "a number", value)
-    rows, step = (checks.integer(f"{KEY}/{name}", saved[name]) for name in ("rows", "step"))
-    return SavedCurves(rows, step, pending)
+    return SavedCurves(**checkpoint[KEY])
 
 
 def _pending(trainer: Trainer) -> dict[str, float]:

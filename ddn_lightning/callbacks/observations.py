@@ -8,13 +8,11 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from ddn_lightning.callbacks.task_callback import TaskCallback
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.distributed import gather_shares, local_share
-from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.networks.gradients import evaluating
-from ddn_lightning.runs.observed import Observed, expected_shapes, grown, observed_from
+from ddn_lightning.runs.observed import Observed, grown, observed_from
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12
@@ -84,23 +82,14 @@ class Observations(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the recorded tensors."""
-        try:
-            found = observed_from(state_dict)
-        except (TypeError, LookupError, ValueError, RuntimeError, AttributeError) as error:
-            raise ConfigurationError(f"the checkpoint's Observations are damaged: {error}") from error
-        if self.observed is not None:
-            _check(found, self.observed.is_class_of_task)
-        self.observed = found
+        self.observed = observed_from(state_dict)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Grow the tensors of a finished run with its sequence."""
         saved = checkpoint["callbacks"].get(self.state_key)
         if method_of(pl_module).is_growing and saved and self.observed is not None:
-            try:
-                before = observed_from(saved)
-                tensors = grown(before, self.observed.is_class_of_task, self.observed.stream).tensors()
-            except (TypeError, LookupError, ValueError, RuntimeError, AttributeError) as error:
-                raise ConfigurationError(f"the checkpoint's Observations are damaged: {error}") from error
+            before = observed_from(saved)
+            tensors = grown(before, self.observed.is_class_of_task, self.observed.stream).tensors()
             checkpoint["callbacks"][self.state_key] = tensors
 
     def _record_soft_labels(self, method: Watched, task: int, slots: Tensor, shown: Tensor) -> None:
@@ -124,18 +113,6 @@ class Observations(TaskCallback):
     def _record(self, **tensors: Tensor) -> None:
         assert self.observed is not None
         self.observed = replace(self.observed, **tensors)
-
-
-def _check(found: Observed, is_class_of_task: Tensor) -> None:
-    """Refuse tensors that do not fit this sequence."""
-    labels = found.sample_labels
-    shapes = expected_shapes(is_class_of_task, None if labels is None else len(labels))
-    for name, value in found.tensors().items():
-        least = -1 if name in ("composition", "memory_tasks") else 0
-        most = found.num_classes - 1 if name == "sample_labels" else None
-        checks.tensor(f"Observations/{name}", value, DTYPES.get(name), shapes[name], least, most, may_be_nan=True)
-    if not found.is_class_of_task.equal(is_class_of_task):
-        checks.refuse("Observations/is_class_of_task", "that of the data", found.is_class_of_task)
 
 
 def _soft_labels(method: Watched, slots: Tensor) -> Tensor:

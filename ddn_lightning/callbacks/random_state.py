@@ -8,10 +8,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import distributed
 
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.distributed import rank_and_world_size
-
-PARTS = ("python", "numpy", "torch", "cuda")
 
 
 class RandomState(Callback):
@@ -42,9 +39,8 @@ class RandomState(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep this rank's state until training starts."""
         rank, world_size = rank_and_world_size()
-        states = checks.mapping("RandomState", state_dict, ("ranks",))["ranks"]
-        if len(states) == world_size:
-            self._to_restore = checks.mapping(f"RandomState/ranks/{rank}", states[rank], PARTS)
+        if len(state_dict["ranks"]) == world_size:
+            self._to_restore = state_dict["ranks"][rank]
 
 
 def _current_state() -> dict[str, Any]:

@@ -14,7 +14,6 @@ from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.replay_checks import check_fit, check_module
 from ddn_lightning.callbacks.replay_record import ReplayRecord
 from ddn_lightning.callbacks.task_accuracies import ScoresOf, averaged_weights, call_module, task_accuracies
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.construction import construction_of, plain
 from ddn_lightning.checkpoint.loops import begin_next_epoch, settle
 from ddn_lightning.data.image_transform import ImageTransform
@@ -177,21 +176,19 @@ class Replay(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore, and refuse a checkpoint of another sequence or memory."""
-        state = checks.mapping("Replay", state_dict, STATE)
+        state = state_dict
         self.sequence.resume_from(state["sequence"])
         if self._trainer.state.fn != "fit":
             return
         if self._record is not None:
-            self._record.seconds_before = checks.number("Replay/seconds", state["seconds"], least=0)
+            self._record.seconds_before = state["seconds"]
         check_made(self.memory, state["memory"])
         self.memory.load_state_dict({name: value for name, value in state["memory"].items() if name != MADE})
         self.streams.load_state_dict(state["streams"])
         self._random_state.load_state_dict(state["random_state"])
         tasks = len(state["sequence"]["task_classes"])  # fewer than now, if the sequence has been continued
         for name in MATRICES:
-            getattr(self, name)[:tasks, :tasks] = checks.tensor(
-                name, state[name], None, (tasks, tasks), may_be_nan=True
-            )
+            getattr(self, name)[:tasks, :tasks] = state[name]
         if tasks == self.sequence.num_tasks:
             self.test_accuracies = list(state["test_accuracies"])
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
 from lightning.pytorch import LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +20,6 @@ from ddn_lightning.callbacks.forgetting import Forgetting
 from ddn_lightning.callbacks.stop_at_task import StopAtTask
 from ddn_lightning.callbacks.stored_bytes import stored_bytes
 from ddn_lightning.callbacks.task_callback import TaskCallback
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.learner import Watched, is_learner
 from ddn_lightning.errors import DivergenceError, note
@@ -123,15 +121,8 @@ class RunRecord(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the time spent, and compare the configurations."""
-        state = checks.mapping("RunRecord", state_dict, ("seconds", "config"))
-        self._seconds_before = checks.number("RunRecord/seconds", state["seconds"], least=0)
-        self._processor_before = state.get("processor_seconds")
-        if self._processor_before is not None:
-            checks.number("RunRecord/processor_seconds", self._processor_before, least=0)
-        try:
-            self._changes = changes(state["config"], self.config)
-        except (yaml.YAMLError, AttributeError):
-            checks.refuse("RunRecord/config", "a configuration in YAML", state["config"])
+        self._seconds_before, self._processor_before = state_dict["seconds"], state_dict["processor_seconds"]
+        self._changes = changes(state_dict["config"], self.config)
 
     def _write(self, trainer: Trainer, method: Watched, status: str, reason: str | None = None) -> None:
         forgetting, evaluation = Forgetting.of(trainer), ContinualEvaluation.of(trainer)

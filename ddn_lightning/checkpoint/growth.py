@@ -6,8 +6,6 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ddn_lightning.checkpoint import checks
-
 NO_MASS = 17.0  # so far below the mean of others, a logit takes less of a softmax than single precision resolves
 
 
@@ -44,16 +42,13 @@ def with_low_logits(logits: Tensor, number: int) -> Tensor:
     return overlaid(logits, (logits.mean(dim=1, keepdim=True) - NO_MASS).repeat(1, number))
 
 
-def grow_moments(saved: object, optimizers: Sequence[Optimizer]) -> None:
+def grow_moments(saved: Sequence[dict[str, Any]], optimizers: Sequence[Optimizer]) -> None:
     """Fill up saved optimizer states with zeros to the shapes of parameters that have grown, in place."""
-    states = checks.sequence("optimizer_states", saved, len(optimizers))
-    for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
-        part, own = f"optimizer_states/{index}", optimizer.state_dict()["state"]
+    for state, optimizer in zip(saved, optimizers, strict=True):
+        own = optimizer.state_dict()["state"]
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        saved_moments = checks.mapping(f"{part}/state", checks.mapping(part, state, ("state",))["state"])
-        for place, moments in saved_moments.items():
-            checks.integer(f"{part}/state", place, 0, len(parameters) - 1)
-            for name, value in checks.mapping(f"{part}/state/{place}", moments).items():
+        for place, moments in state["state"].items():
+            for name, value in moments.items():
                 moments[name] = _grown_moment(value, own.get(place, {}).get(name, parameters[place]))
 
 

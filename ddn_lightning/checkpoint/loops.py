@@ -4,15 +4,8 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
-from ddn_lightning.checkpoint import checks
-
 FORMAT = 3  # of our checkpoints
-EPOCHS, BATCHES, OPTIMIZER_STEPS = (
-    "epoch_progress",
-    "epoch_loop.batch_progress",
-    "epoch_loop.manual_optimization.optim_step_progress",
-)
-NEEDED = (EPOCHS, BATCHES, OPTIMIZER_STEPS, "epoch_loop.val_loop.batch_progress", "state_dict", "epoch_loop.state_dict")
+BATCHES = "epoch_loop.batch_progress"
 
 
 def settle(checkpoint: dict[str, Any], fetched: int = 0) -> None:
@@ -72,16 +65,14 @@ def begin_next_epoch(trainer: Trainer) -> None:
         epoch_loop.restarting = False
 
 
-def check_loops(checkpoint: dict[str, Any], has_position: bool) -> None:
-    """Raise unless all loop counters are there that a resume needs.
+def add_position(checkpoint: dict[str, Any], has_position: bool) -> None:
+    """Add the loader's position in the epoch, which Lightning forgets in an evaluation after the fit.
 
     Args:
         checkpoint: The checkpoint.
         has_position: Whether the loader saves its position in the epoch.
     """
-    loops = checks.mapping("loops", checkpoint.get("loops"), ("fit_loop",))
-    loop = checks.mapping("loops/fit_loop", loops["fit_loop"], NEEDED)
+    loop = checkpoint["loops"]["fit_loop"]
     if has_position and loop[BATCHES]["total"]["ready"]:
         done = loop[BATCHES]["current"]["processed"]
-        # Lightning forgets the position in an evaluation after the fit
         loop["state_dict"].setdefault("combined_loader", [{"position": done}])

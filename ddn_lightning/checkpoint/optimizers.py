@@ -52,17 +52,6 @@ class Configured:
         ]
         return cls(type(optimizer).__name__, groups, made)
 
-    @classmethod
-    def from_plain(cls, saved: object) -> "Configured":
-        """From a checkpoint."""
-        found = checks.mapping(CONFIGURED, saved, ("optimizer", "groups", "schedulers"))
-        for name in ("groups", "schedulers"):
-            if not isinstance(found[name], list):
-                checks.refuse(f"{CONFIGURED}/{name}", "a list", found[name])
-            for number, one in enumerate(found[name]):
-                checks.mapping(f"{CONFIGURED}/{name}/{number}", one, ("class", "state") if name == "schedulers" else ())
-        return cls(str(found["optimizer"]), found["groups"], found["schedulers"])
-
     def changed_options(self, before: "Configured") -> list[dict[str, Any]]:
         """For each parameter group, the options that differ, with their values before."""
         return [dict(_changed(then, now)) for then, now in zip(before.groups, self.groups, strict=False)]
@@ -116,7 +105,6 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else plain(value)
 
 
-REQUIRED = {torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"), torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq")}
 MOVED = ("lr", "momentum", "betas", "weight_decay")  # by schedulers and callbacks
 PLAIN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # whose states have the shape of their parameters
 
@@ -146,14 +134,16 @@ def take_given(
     if now.optimizer != before.optimizer:
         raise ConfigurationError(f"the checkpoint's optimizer is {before.optimizer}, got {now.optimizer}")
     optimizer = optimizers[0]
-    states = checks.sequence("optimizer_states", checkpoint["optimizer_states"], len(optimizers))
-    first = checks.mapping("optimizer_states/0", states[0], ("param_groups",))
-    _check_number_of_groups("optimizer_states/0", first["param_groups"], len(optimizer.param_groups))
+    states = checkpoint["optimizer_states"]
+    if len(states) != len(optimizers):
+        checks.refuse("optimizer_states", f"a list of {len(optimizers)}", states)
+    first = states[0]
+    _check_number_of_groups(first, optimizer)
     changed = now.changed_options(before)
     is_new = bool(now.schedulers or before.schedulers) and (any(changed) or bool(now.changed_schedule(before)))
     for group, options, names in zip(first["param_groups"], options_of(optimizer), changed, strict=False):
         given = options if is_new else {name: options[name] for name in names}
-        checks.mapping("optimizer_states/0/param_groups", group).update(copy.deepcopy(given))
+        group.update(copy.deepcopy(given))
     if is_new:
         checkpoint["lr_schedulers"] = [copy.deepcopy(config.scheduler.state_dict()) for config in schedulers]
     return is_new
@@ -169,44 +159,36 @@ def unfreeze(module: nn.Module, added: Sequence[dict[str, Any]]) -> None:
                 part.track_running_stats = True
 
 
-def check_optimizers(saved: object, optimizers: Sequence[Optimizer], is_growing: bool = False) -> None:
-    """Raise unless optimizer states are finite and fit ``optimizers``, into which they are loaded for the check.
+def check_optimizers(saved: list[dict[str, Any]], optimizers: Sequence[Optimizer], is_growing: bool = False) -> None:
+    """Raise unless optimizer states fit ``optimizers``, into which they are loaded for the check.
 
     If ``is_growing``, they are first filled up for parameters that have grown.
     """
     if is_growing:
         grow_moments(saved, optimizers)
-    states = checks.sequence("optimizer_states", saved, len(optimizers))
-    for index, (state, optimizer) in enumerate(zip(states, optimizers, strict=True)):
+    for index, (state, optimizer) in enumerate(zip(saved, optimizers, strict=True)):
         part, own = f"optimizer_states/{index}", optimizer.state_dict()
-        checks.mapping(part, state, ("state", "param_groups"))
-        _check_number_of_groups(part, state["param_groups"], len(own["param_groups"]))
+        _check_number_of_groups(state, optimizer)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for key, moments in checks.mapping(f"{part}/state", state["state"]).items():
-            place = checks.integer(f"{part}/state", key, 0, len(parameters) - 1)
-            form = {name: value.shape for name, value in own["state"].get(place, {}).items()}
-            _check_moments(f"{part}/state/{key}", moments, parameters[place], form, type(optimizer))
-        for number, (group, own_group) in enumerate(zip(state["param_groups"], own["param_groups"], strict=True)):
-            saved_group = checks.mapping(f"{part}/param_groups/{number}", group, ("params",))
-            checks.sequence(f"{part}/param_groups/{number}/params", saved_group["params"], len(own_group["params"]))
+        if isinstance(optimizer, PLAIN):
+            for place, moments in state["state"].items():
+                _check_moments(f"{part}/state/{place}", moments, parameters[place])
         optimizer.load_state_dict(state)  # adds options newer than the checkpoint
         for number, (group, own_group) in enumerate(zip(optimizer.param_groups, own["param_groups"], strict=True)):
             _check_options(f"{part}/param_groups/{number}", group, own_group, is_classifier=index == 0)
 
 
-def _check_number_of_groups(part: str, saved: object, number: int) -> None:
-    if not isinstance(saved, list):
-        checks.refuse(f"{part}/param_groups", f"a list of {number}", saved)
-    if len(saved) != number:
+def _check_number_of_groups(state: dict[str, Any], optimizer: Optimizer) -> None:
+    saved, own = len(state["param_groups"]), len(optimizer.param_groups)
+    if saved != own:
         raise ConfigurationError(
-            f"the optimizer must have the checkpoint's number of parameter groups, {len(saved)}, got {number}: a "
-            "callback that adds one must do so in on_fit_start when it resumes"
+            f"the optimizer must have the checkpoint's number of parameter groups, {saved}, got {own}: a callback that "
+            "adds one must do so in on_fit_start when it resumes"
         )
 
 
 def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], is_classifier: bool) -> None:
     """Raise unless the options equal our own, except those that training may have moved."""
-    checks.mapping(part, group, own)
     for name, value in own.items():
         if name in ("params", "lr") or (is_classifier and name in MOVED):
             continue
@@ -214,14 +196,8 @@ def _check_options(part: str, group: dict[str, Any], own: dict[str, Any], is_cla
             raise ConfigurationError(f"the checkpoint's {part}/{name} must be {value!r}, got {group[name]!r}")
 
 
-def _check_moments(
-    part: str, saved: object, parameter: Tensor, form: dict[str, torch.Size], kind: type[Optimizer]
-) -> None:
-    """Check an optimizer's state of one parameter; ``form`` has the shapes in a new optimizer's state, if any."""
-    for name, value in checks.mapping(part, saved, (*form, *REQUIRED.get(kind, ()))).items():
-        where = f"{part}/{name}"
-        if isinstance(value, Tensor) or name in form or name in REQUIRED.get(kind, ()):
-            shape = form.get(name, parameter.shape if kind in PLAIN else getattr(value, "shape", ()))
-            checks.tensor(where, value, None, () if name == "step" else shape)
-        elif value is not None:
-            checks.number(where, value)
+def _check_moments(part: str, saved: dict[str, Any], parameter: Tensor) -> None:
+    """Check the state of one parameter: torch would notice a wrong shape in the first step, or never."""
+    for name, value in saved.items():
+        if isinstance(value, Tensor) and name != "step":
+            checks.tensor(f"{part}/{name}", value, None, parameter.shape)

@@ -6,10 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
-from ddn_lightning.callbacks.logged_curves import saved_curves
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.files import read_checkpoint
 from ddn_lightning.checkpoint.record import CHECKPOINT_KEY
 from ddn_lightning.errors import ConfigurationError
@@ -82,17 +78,4 @@ def checkpoint_of(path: Path, method: str) -> dict[str, Any]:
     if saved_by != method:
         found = "no checkpoint of ddn_lightning" if saved_by is None else f"a checkpoint of {saved_by}"
         raise ConfigurationError(f"ckpt_path must be a checkpoint of {method}, but {path} is {found}")
-    try:
-        _check_version(checkpoint.get("pytorch-lightning_version"))
-        saved_curves(checkpoint)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
     return checkpoint
-
-
-def _check_version(version: object) -> None:
-    """Raise unless the version is valid: Lightning parses it first, to migrate old checkpoints."""
-    try:
-        Version(version)  # type: ignore[arg-type]  # of any type
-    except (InvalidVersion, TypeError):
-        checks.refuse("pytorch-lightning_version", "a version such as 2.6.0", version)

@@ -9,10 +9,9 @@ from torch import Tensor
 from ddn_lightning.callbacks.forgetting import Forgetting, calibration_of
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.run_record import RunRecord
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.checks import check_buffers, check_weights
 from ddn_lightning.checkpoint.construction import changed_arguments, construction_of, plain
-from ddn_lightning.checkpoint.loops import BATCHES, FORMAT, is_within_step, settle
+from ddn_lightning.checkpoint.loops import FORMAT, is_within_step, settle
 from ddn_lightning.checkpoint.optimizers import CONFIGURED
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, load_parts, save_parts
 from ddn_lightning.checkpoint.record import (
@@ -23,11 +22,9 @@ from ddn_lightning.checkpoint.record import (
     MODEL,
     PARTS,
     TRANSFORM,
-    check_contents,
     check_number_of_classes,
     checked_record,
     model_of,
-    table_of_contents,
 )
 from ddn_lightning.core.growth import grow_checkpoint
 from ddn_lightning.core.trainer_checks import check_resumable
@@ -73,7 +70,6 @@ def save(method: Any, checkpoint: dict[str, Any]) -> None:
         PARTS: save_parts(method.parts),
         **({CALIBRATED: calibrated} if calibrated else {}),
     }
-    checkpoint[CHECKPOINT_KEY]["contents"] = table_of_contents(checkpoint)  # last, to list everything
 
 
 def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
@@ -98,8 +94,6 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
         return None
     if method.trainer.precision == "64-true":
         method.double()  # Lightning does this after it has restored the weights, which would round them
-    if is_fit:
-        check_contents(checkpoint, record["contents"])
     method.sequence.resume_from(record["sequence"])
     if is_growing:
         new_outputs = grow_checkpoint(method, checkpoint, record["num_classes"], len(tasks))
@@ -109,7 +103,6 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
     if not is_fit:
         return None
     check_resumable(checkpoint, method.trainer, method.sequence, NEEDED_CALLBACKS)
-    _check_memory(method, checkpoint, record[PARTS].get(MEMORY, {}))
     load_parts(method.parts, record[PARTS])
     settle(checkpoint)
     if record.get("within_step"):
@@ -136,13 +129,6 @@ def note_changes(trainer: Trainer, changes: list[str]) -> None:
     callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
     if changes and not any(isinstance(callback, RunRecord) for callback in callbacks):
         note(f"resuming with other arguments than the checkpoint's: {', '.join(changes)}")
-
-
-def _check_memory(method: Any, checkpoint: dict[str, Any], state: dict[str, Any]) -> None:
-    """Refuse a memory that has seen more samples than the run."""
-    if "seen" in state:
-        batches = checkpoint["loops"]["fit_loop"][BATCHES]["total"]["ready"]
-        checks.integer("memory/seen", state["seen"], most=batches * method.sequence.batch_size)
 
 
 def _separate_statistics(state: dict[str, Any]) -> Buffers:

@@ -200,7 +200,7 @@ class TaskOptimizer:
         Returns:
             What differs, for a note.
         """
-        trainer, before = method.trainer, Configured.from_plain(checkpoint.get(CONFIGURED))
+        trainer, before = method.trainer, Configured(**checkpoint[CONFIGURED])
         assert self.configured is not None
         first, number = trainer.optimizers[0], len(before.groups)  # groups that callbacks add later are theirs
         self.configured = replace(self.configured, groups=self.configured.groups[:number])

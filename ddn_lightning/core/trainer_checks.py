@@ -15,8 +15,7 @@ from lightning.pytorch.callbacks import (
     WeightAveraging,
 )
 
-from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.loops import check_loops
+from ddn_lightning.checkpoint.loops import add_position
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.distill.precision import check_precision
 from ddn_lightning.errors import ConfigurationError
@@ -114,15 +113,11 @@ def check_resumable(
         sequence: Its data module.
         needed: Callbacks whose state must be present.
     """
-    states = checks.mapping("callbacks", checkpoint.get("callbacks", {}))
+    states = checkpoint.get("callbacks", {})
     callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning does not declare it
     stateful = [callback for callback in callbacks if isinstance(callback, needed)]
     missing = [name for name in ("optimizer_states", "loops") if not checkpoint.get(name)]
     missing += [callback.state_key for callback in stateful if not states.get(callback.state_key)]
     if missing:
         raise ConfigurationError(f"this checkpoint cannot be resumed from: it lacks {', '.join(missing)}")
-    for name, state in states.items():
-        checks.mapping(f"callbacks/{name}", state)
-    if not isinstance(checkpoint.get("lr_schedulers"), list):
-        checks.refuse("lr_schedulers", "a list", checkpoint.get("lr_schedulers"))
-    check_loops(checkpoint, has_position=type(sequence).train_dataloader is TaskSequence.train_dataloader)
+    add_position(checkpoint, has_position=type(sequence).train_dataloader is TaskSequence.train_dataloader)

@@ -7,7 +7,6 @@ import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from torch import Tensor
 
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.random_streams import generator_for
@@ -66,7 +65,7 @@ class ModuleBatches(LightningDataModule):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the seed."""
-        self._shuffle_seed = checks.integer("shuffle_seed", state_dict.get("shuffle_seed"), most=checks.LARGEST_SEED)
+        self._shuffle_seed = state_dict["shuffle_seed"]
 
     @property
     def _is_for_method(self) -> bool:

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.growth import resized
-from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 
 TEST_ACCURACIES = ("class_il", "task_il", "calibrated")  # the last: class-incremental, calibrated statistics
@@ -104,41 +102,8 @@ class Progress:
             **{name: matrix.clone() for name, matrix in self.matrices.items()},
         }
 
-    def load_state_dict(self, state: object) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the progress of a run."""
-        saved = checks.mapping("progress", state, ("task", "tasks_finished", "epochs_evaluated", *MATRICES))
-        task = checks.integer("task", saved["task"], -1, checks.MOST_TASKS)
-        finished = checks.integer("tasks_finished", saved["tasks_finished"], 0, task + 1)
-        epochs = checks.integer("epochs_evaluated", saved["epochs_evaluated"])
-        test_accuracy = _checked_test_accuracy(saved.get("test_accuracy", {}))
-        shape = (None, None)
-        matrices = {
-            name: checks.tensor(name, saved[name], None, shape, may_be_nan=True).float().cpu() for name in MATRICES
-        }
-        self.task, self.tasks_finished, self.epochs_evaluated = task, finished, epochs
-        self.test_accuracy, self.matrices = test_accuracy, matrices
-
-    def check(self, num_tasks: int, epochs_per_task: int) -> None:
-        """Refuse restored progress that a run of so many tasks cannot have made; some evaluations may be missing."""
-        most = num_tasks * epochs_per_task
-        epochs = checks.integer("epochs_evaluated", self.epochs_evaluated, 0, most)
-        for name, matrix in self.matrices.items():
-            checks.tensor(name, matrix, None, (num_tasks, num_tasks), may_be_nan=True)
-            rows = (~matrix.isnan()).any(dim=1).nonzero().flatten().tolist()
-            if not set(rows) <= set(range(epochs // epochs_per_task)):
-                raise ConfigurationError(
-                    f"the checkpoint's {name} must have rows only of the tasks evaluated in {epochs} epochs of "
-                    f"{epochs_per_task} per task, got rows {rows}"
-                )
-        for kind, values in self.test_accuracy.items():
-            checks.sequence(f"test_accuracy/{kind}", values, num_tasks if epochs == most else 0)
-
-
-def _checked_test_accuracy(saved: object) -> dict[str, list[float | None]]:
-    """The accuracies on the test images, in percent; empty if a run with a validation split has not opened them."""
-    found = checks.mapping("test_accuracy", saved)
-    for kind, values in found.items():
-        is_known = kind in TEST_ACCURACIES and isinstance(values, list)
-        if not is_known or not all(v is None or (isinstance(v, float) and 0 <= v <= 100) for v in values):
-            checks.refuse(f"test_accuracy/{kind}", f"a list of percentages, of {', '.join(TEST_ACCURACIES)}", values)
-    return found
+        self.task, self.tasks_finished = state["task"], state["tasks_finished"]
+        self.epochs_evaluated, self.test_accuracy = state["epochs_evaluated"], state.get("test_accuracy", {})
+        self.matrices = {name: state[name].float().cpu() for name in MATRICES}

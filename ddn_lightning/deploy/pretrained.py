@@ -15,7 +15,7 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.metrics.accuracy_matrix import summary
 
 WEIGHTS_FILE, CONFIG_FILE, CARD_FILE = "model.safetensors", "config.json", "README.md"
-STATE, CONTENTS = "state_dict", "contents"  # entries of a checkpoint and of its record
+STATE = "state_dict"  # entry of a checkpoint
 TENSOR = "tensor"  # key of a reference to a tensor in the configuration
 CARD = """---
 library_name: ddn-lightning
@@ -64,7 +64,7 @@ def save_pretrained(checkpoint: Mapping[str, Any], folder: Path, command: str = 
     tensors: dict[str, Tensor] = {}
     plain = {
         STATE: {name: _plain(value, name, tensors) for name, value in checkpoint[STATE].items()},
-        CHECKPOINT_KEY: _plain({**record, PARTS: parts, CONTENTS: {}}, CHECKPOINT_KEY, tensors),
+        CHECKPOINT_KEY: _plain({**record, PARTS: parts}, CHECKPOINT_KEY, tensors),
     }
     folder.mkdir(parents=True, exist_ok=True)
     copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}

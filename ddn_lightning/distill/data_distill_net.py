@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.growth import NO_MASS, overlaid, resized
 from ddn_lightning.distill.bilevel_distiller import BilevelDistiller
 from ddn_lightning.distill.label_distiller import one_hot
@@ -115,8 +114,7 @@ class DataDistillNet(BilevelDistiller):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Restore the number of snapshots."""
-        snapshots = checks.mapping("distiller", state).get("snapshots")
-        self.snapshots = checks.integer("distiller/snapshots", snapshots, 0, checks.MOST_TASKS)
+        self.snapshots = state["snapshots"]
 
 
 def output_rows(net: nn.Sequential) -> Tensor:

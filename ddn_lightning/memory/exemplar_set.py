@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.samples import Samples, concatenate
 
@@ -85,26 +84,12 @@ class ExemplarSet(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore a set of the same size."""
-        checks.mapping("exemplars", state, ("buffer_size", "contents"))
         if state["buffer_size"] != self.buffer_size:
             raise ConfigurationError(
                 f"buffer_size is {self.buffer_size}, but the checkpoint's memory has {state['buffer_size']} slots"
             )
-        contents = checks.mapping("exemplars/contents", state["contents"])
-        self._samples = self._checked(contents) if contents else None
-
-    def _checked(self, contents: dict[str, Any]) -> Samples:
-        """Check the number, type and range of images, labels and tasks."""
-        checks.mapping("exemplars/contents", contents, ("images", "labels"))
-        labels = checks.tensor("exemplars/contents/labels", contents["labels"], torch.int64, (None,), least=0).cpu()
-        checks.integer("exemplars/number of labels", len(labels), 1, self.buffer_size)
-        images = contents["images"]
-        if not isinstance(images, Tensor) or images.shape[:1] != labels.shape:
-            checks.refuse("exemplars/contents/images", f"{len(labels)} images", images)
-        tasks = contents.get("tasks")
-        if tasks is not None:
-            tasks = checks.tensor("exemplars/contents/tasks", tasks, torch.int64, labels.shape, least=0).cpu()
-        return Samples(images.cpu(), labels, tasks=tasks)
+        contents = {name: field.cpu() for name, field in state["contents"].items()}
+        self._samples = Samples(**contents) if contents else None
 
 
 def rank_in_class(labels: Tensor) -> Tensor:

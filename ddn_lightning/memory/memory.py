@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.construction import CLASS_PATH, INIT_ARGS, Constructed, changed_arguments, construction_of
+from ddn_lightning.checkpoint.construction import CLASS_PATH, Constructed, changed_arguments, construction_of
 from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.samples import Samples
 
@@ -174,11 +173,6 @@ def sized(memory: Memory, buffer_size: int, arguments: dict[str, Any], hparams: 
     return size
 
 
-def field_lengths(contents: Mapping[str, Any]) -> list[int]:
-    """The length of each saved field; -1 for one that is not a tensor of samples."""
-    return [len(field) if isinstance(field, Tensor) and field.dim() else -1 for field in contents.values()]
-
-
 def check_made(memory: Memory, state: Mapping[str, Any]) -> None:
     """Refuse the state of a memory of another class, or of one that chose its samples by other arguments.
 
@@ -186,13 +180,11 @@ def check_made(memory: Memory, state: Mapping[str, Any]) -> None:
         memory: The memory to restore.
         state: The saved state, with its class and arguments.
     """
-    made = checks.mapping("memory/made", state.get(MADE), (CLASS_PATH, INIT_ARGS))
+    made = state[MADE]
     saved, own = str(made[CLASS_PATH]).rpartition(".")[2], type(memory).__name__
     if saved != own:
         raise ConfigurationError(f"the checkpoint's memory is a {saved}, got a {own}")
-    arguments = checks.mapping("memory/made/init_args", made[INIT_ARGS])
-    changed = changed_arguments({**made, INIT_ARGS: arguments}, memory)
-    changed = [one for one in changed if one.partition("=")[0] not in BY_THE_METHOD]
+    changed = [one for one in changed_arguments(made, memory) if one.partition("=")[0] not in BY_THE_METHOD]
     if changed and not memory.learning_rates:  # those that learn images may go on otherwise
         raise ConfigurationError(f"the checkpoint's memory is a {own} with other arguments, got {', '.join(changed)}")
 

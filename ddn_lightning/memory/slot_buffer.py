@@ -13,7 +13,7 @@ from ddn_lightning.checkpoint.construction import PLAIN
 from ddn_lightning.checkpoint.growth import overlaid
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.memory.memory import LARGE, OF_ANY_MEMORY, Memory, MemoryOwner, field_lengths
+from ddn_lightning.memory.memory import LARGE, OF_ANY_MEMORY, Memory, MemoryOwner
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # used to select slots on the host
@@ -151,32 +151,22 @@ class SlotBuffer(Memory):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a memory of the same size and class."""
-        checks.mapping("memory", state, ("buffer_size", "seen", "generator", "contents", "slots", "policy"))
         if state["buffer_size"] != self.buffer_size:
             raise ConfigurationError(
                 f"buffer_size is {self.buffer_size}, but the checkpoint's memory has {state['buffer_size']} slots"
             )
-        seen = checks.integer("memory/seen", state["seen"])
-        contents = checks.mapping("memory/contents", state["contents"], ("images", "labels") if seen else ())
-        filled = checks.tensor("memory/slots", state["slots"], torch.int64, (None,), 0, self.buffer_size - 1)
-        if not torch.equal(filled, torch.unique(filled)):
-            checks.refuse("memory/slots", "each slot once, ascending", filled.tolist())
-        lengths = field_lengths(contents)
-        if any(number != len(filled) for number in lengths or [0]):
-            raise ConfigurationError(f"the checkpoint's memory holds {lengths} of the {seen} samples it has seen")
-        generator = checks.generator_state("memory/generator", state["generator"])
-        policy = self._checked_policy(state["policy"])
+        contents, filled = state["contents"], state["slots"]
         self.clear()
-        vars(self).update(policy)
-        self.seen, self._filled = seen, filled
-        self.generator.set_state(generator.get_state())
+        vars(self).update(copy.deepcopy(state["policy"]))
+        self.seen, self._filled = state["seen"], filled
+        self.generator.set_state(state["generator"].cpu())
         for name, content in contents.items():
             self._fields[name] = content.new_zeros((self.buffer_size, *content.shape[1:]))
             self._fields[name][filled] = content
 
     def grown_state(self, state: dict[str, Any], num_classes: int) -> dict[str, Any]:
         """With logits of new classes, each as low as the sample's lowest: none is likelier than a known class."""
-        contents = checks.mapping("memory/contents", state.get("contents"))
+        contents = state["contents"]
         logits = contents.get("logits")
         if not isinstance(logits, Tensor) or logits.dim() != 2:
             return state
@@ -217,18 +207,6 @@ class SlotBuffer(Memory):
                     f"{type(self).__name__}.{name} must be something that a checkpoint can hold: a number, a string, a "
                     f"tensor, or a list or dictionary of these, got a {type(value).__name__}"
                 )
-
-    def _checked_policy(self, saved: object) -> dict[str, Any]:
-        """The saved attributes, if those that are tensors fit, and are finite where they begin so."""
-        own = self._policy()
-        found = checks.mapping("memory/policy", saved, own)
-        for name, value in found.items():
-            part, initial = f"memory/policy/{name}", own.get(name)
-            if name in OF_ANY_BUFFER or not _is_saved(value):
-                checks.refuse(part, "an attribute of the memory", value)
-            if isinstance(initial, Tensor) and initial.isfinite().all():
-                checks.tensor(part, value, initial.dtype, [None] * initial.dim())
-        return copy.deepcopy(found)
 
     def _write(self, slots: Tensor, rows: Tensor, samples: Samples) -> None:
         fields = {name: getattr(samples, name) for name in ("images", "labels", "logits", "tasks")}

@@ -267,7 +267,7 @@ def test_too_few_images_are_refused_before_training(fit: Fit) -> None:
         watched(fit, lambda: build(ER), ContinualEvaluation(1, 5))
 
 
-def test_a_checkpoint_with_other_options_or_damaged_evaluations_is_refused(fit: Fit) -> None:
+def test_a_checkpoint_with_other_options_is_refused(fit: Fit) -> None:
     evaluation = ContinualEvaluation(3, 12)
     watched(fit, lambda: build(ER), evaluation)
     state = evaluation.state_dict()
@@ -276,17 +276,6 @@ def test_a_checkpoint_with_other_options_or_damaged_evaluations_is_refused(fit: 
     assert plain(list(again.record.evaluations)) == plain(list(evaluation.record.evaluations))
     with pytest.raises(ConfigurationError, match="images of continual evaluation must be that of the checkpoint, 12"):
         ContinualEvaluation(3, 18).load_state_dict(state)
-    damaged: list[tuple[str, Any]] = [
-        ("accuracies", state["accuracies"] + 100),
-        ("accuracies", state["accuracies"][1:]),
-        ("places", state["places"] + 2),
-        ("places", None),
-        ("samples_seen", -1),
-        ("seconds", math.nan),
-    ]
-    for part, value in damaged:
-        with pytest.raises(ConfigurationError, match=f"the checkpoint's ContinualEvaluation/{part}"):
-            ContinualEvaluation(3, 12).load_state_dict({**state, part: value})
 
 
 def test_the_file_keeps_every_evaluation(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint whose parts are missing, or have another type or shape, is refused in one line that names the part."""
+"""A checkpoint with weights that are not finite, or a part of another shape, is refused in one line that names it."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from changed_tree import DELETED, changed
+from changed_tree import changed
 from every_method import SaveAlways, build
 from tiny import TinySequence
 
@@ -29,38 +29,16 @@ def saved_in_the_last_task(fit: Callable[..., ReplayMethod], make: Make, folder:
     return checkpoint
 
 
-MATRIX = ("state_dict", "_extra_state", "progress", "accuracy_matrix")
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (
         ("state_dict", "head.weight"),
         torch.full((6, 8), torch.nan),
         "head.weight must be finite everywhere, but 48 of 48",
     ),
-    (MATRIX, torch.zeros(4, 4), "must be floating point of shape (3, 3), got float32 of shape (4, 4)"),
-    (
-        MATRIX,
-        torch.full((3, 3), 50.0),
-        "must have rows only of the tasks evaluated in 2 epochs",
-    ),
-    (("ddn_lightning", "parts", "memory", "contents", "labels"), torch.full((10,), 6), "memory/labels must be 0 to 5"),
-    (("ddn_lightning", "parts", "memory", "contents", "tasks"), torch.zeros(10).long(), "memory/tasks must be "),
+    (("state_dict", "head.bias"), torch.zeros(5), "head.bias must be of shape (6,), got float32 of shape (5,)"),
     (("ddn_lightning", "parts", "memory", "contents", "images"), torch.zeros(10, 1, 9, 9).byte(), "(10, 1, 8, 8), got"),
-    (("callbacks", "RandomState", "ranks"), [{}], "RandomState/ranks/0 must have an entry 'python'"),
-    (
-        ("callbacks", "Observations", "confusion"),
-        torch.zeros(6, 6),
-        "confusion must be int64 of shape (6, 6), got float32",
-    ),
-    (("callbacks",), "text", "callbacks must be a dictionary, got 'text'"),
-    (("loops", "fit_loop"), {}, "loops/fit_loop must have an entry 'epoch_progress'"),
     (("optimizer_states", 0, "state", 3, "momentum_buffer"), torch.zeros(2), "momentum_buffer must be floating point"),
     (("optimizer_states",), [{}, {}], "optimizer_states must be a list of 1"),
-    (("ddn_lightning", "parts", "streams", "states"), {"augment": torch.zeros(7).byte()}, "uint8 of shape (5056), got"),
-]
-GONE = [
-    ("ddn_lightning", "parts", "streams", "states", "augment"),
-    ("optimizer_states", 0, "state", 3, "momentum_buffer"),
-    ("callbacks", "Observations", "confusion"),
 ]
 
 
@@ -71,23 +49,9 @@ def test_a_part_of_another_type_or_shape_or_with_nan_is_refused(
         return build(ER, momentum=0.9)
 
     checkpoint = saved_in_the_last_task(fit, make, tmp_path)
-    checkpoint["ddn_lightning"]["contents"] = {}  # as if it had been written like this
     for path, value, expected in WRONG:
         torch.save(changed(checkpoint, path, value), tmp_path / "wrong.ckpt")
         with pytest.raises(ConfigurationError, match=re.escape(expected)):
-            fit(make, sequence(), ckpt_path=tmp_path / "wrong.ckpt", callbacks=[Observations()])
-
-
-def test_a_missing_entry_that_would_silently_start_over_is_refused(
-    fit: Callable[..., ReplayMethod], tmp_path: Path
-) -> None:
-    def make() -> ReplayMethod:
-        return build(ER, momentum=0.9)
-
-    checkpoint = saved_in_the_last_task(fit, make, tmp_path)
-    for path in GONE:
-        torch.save(changed(checkpoint, path, DELETED), tmp_path / "wrong.ckpt")
-        with pytest.raises(ConfigurationError, match=f"has changed since it was written: {'/'.join(map(str, path))} "):
             fit(make, sequence(), ckpt_path=tmp_path / "wrong.ckpt", callbacks=[Observations()])
 
 

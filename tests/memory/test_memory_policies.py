@@ -113,20 +113,6 @@ def test_a_restored_memory_continues_identically(policy: type[SlotBuffer]) -> No
     assert torch.equal(second.draw(5), whole.draw(5))
 
 
-def test_a_saved_memory_of_another_class_is_refused() -> None:
-    reservoir, balanced = ReservoirBuffer(9), ClassBalancedReservoir(9)
-    for buffer in (reservoir, balanced):
-        buffer.add(stream([[0, 1, 2]])[0])
-    with pytest.raises(ConfigurationError, match="memory/policy must have an entry 'keys'"):
-        ClassBalancedReservoir(9).load_state_dict(reservoir.state_dict())
-    for keys in (torch.zeros(9), torch.full((9,), torch.nan, dtype=torch.float64), 3, print):
-        with pytest.raises(ConfigurationError, match="memory/policy/keys must be"):
-            ClassBalancedReservoir(9).load_state_dict({**balanced.state_dict(), "policy": {"keys": keys}})
-    for slots in ([0, 0, 2], [2, 1, 0], [7, 8, 9]):
-        with pytest.raises(ConfigurationError, match="memory/slots must be"):
-            ClassBalancedReservoir(9).load_state_dict({**balanced.state_dict(), "slots": torch.tensor(slots)})
-
-
 class Choosing(SlotBuffer):
     """Returns what a test gives it."""
 
