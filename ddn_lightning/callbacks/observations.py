@@ -12,7 +12,7 @@ from ddn_lightning.distill.learner import Watched, method_of
 from ddn_lightning.distributed import gather_shares, local_share
 from ddn_lightning.networks.frozen_features import is_features
 from ddn_lightning.networks.gradients import evaluating
-from ddn_lightning.runs.observed import Observed, grown, observed_from
+from ddn_lightning.runs.observed import Observed, grown
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12
@@ -82,13 +82,13 @@ class Observations(TaskCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the recorded tensors."""
-        self.observed = observed_from(state_dict)
+        self.observed = Observed(**state_dict)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Grow the tensors of a finished run with its sequence."""
         saved = checkpoint["callbacks"].get(self.state_key)
         if method_of(pl_module).is_growing and saved and self.observed is not None:
-            before = observed_from(saved)
+            before = Observed(**saved)
             tensors = grown(before, self.observed.is_class_of_task, self.observed.stream).tensors()
             checkpoint["callbacks"][self.state_key] = tensors
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 import ddn_lightning
-from ddn_lightning.cli.device import AUTO, HELP, find_device
 from ddn_lightning.cli.output import check_no_input, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
-from ddn_lightning.cli.predict_command import predictions_of
+from ddn_lightning.cli.predict_command import AUTO, HELP, find_device, predictions_of
 from ddn_lightning.data.image_tree import class_folders, full_path, list_images
 from ddn_lightning.errors import ConfigurationError, check_positive, note
 from ddn_lightning.metrics.accuracy_matrix import AccuracyMatrix

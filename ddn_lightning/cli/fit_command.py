@@ -28,12 +28,12 @@ from ddn_lightning.callbacks.task_progress_bar import TaskProgressBar
 from ddn_lightning.cli.grow import copy_curves
 from ddn_lightning.cli.resume import checkpoint_of, default_name, last_checkpoint, run_name
 from ddn_lightning.cli.run_figures import RunFigures
-from ddn_lightning.cli.run_loggers import run_loggers
 from ddn_lightning.cli.user_mistake import user_mistake
 from ddn_lightning.deploy.load import find_checkpoint
 from ddn_lightning.errors import ConfigurationError, DivergenceError, check_not_negative, note
 from ddn_lightning.lightning_internals import kill_processes_of
 from ddn_lightning.report.names import plugin_key
+from ddn_lightning.runs.curve_logger import run_loggers
 from ddn_lightning.runs.files import is_pipe
 from ddn_lightning.runs.run_folder import CHECKPOINTS, LAST, RunFolder, is_finished
 

@@ -1,11 +1,12 @@
-"""The command ``ddn predict``."""
+"""The command ``ddn predict``, and the device of commands that predict."""
 
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import torch
+
 import ddn_lightning
-from ddn_lightning.cli.device import AUTO, HELP, find_device
 from ddn_lightning.cli.output import STANDARD_OUTPUT, check_no_input, check_output, write_output
 from ddn_lightning.cli.parser import CommandParser
 from ddn_lightning.data.decoding import show_progress
@@ -75,3 +76,20 @@ def _parser() -> CommandParser:
     parser.add_argument("--batch_size", type=int, default=256, help="Images per forward pass.")
     parser.add_argument("--device", type=str, default=AUTO, help=HELP)
     return parser
+
+
+AUTO = "auto"
+HELP = "For example cuda:0; auto uses a GPU if present."
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name, if this machine has it; ``auto`` for a GPU if there is one."""
+    if name == AUTO:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigurationError(f"device must be one of this machine's, such as cpu, got {name}: {reason}") from error
+    return device

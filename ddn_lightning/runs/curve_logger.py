@@ -2,15 +2,17 @@
 
 import csv
 import io
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.loggers.logger import rank_zero_experiment
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
 from ddn_lightning.runs.files import naming, write_text
+from ddn_lightning.runs.run_folder import RunFolder
 
 
 class CurveLogger(CSVLogger):
@@ -88,3 +90,17 @@ class _CurveWriter(ExperimentWriter):
         writer.writeheader()
         writer.writerows(rows)
         write_text(Path(self.metrics_file_path), text.getvalue())
+
+
+def run_loggers(folder: RunFolder, purge_step: int | None) -> list[Logger]:
+    """CSV, and TensorBoard if it is installed; both write directly to the run folder.
+
+    Args:
+        folder: The run folder.
+        purge_step: The step from which a resumed run replaces TensorBoard's curves.
+    """
+    parent, name = folder.path.parent, folder.path.name
+    loggers: list[Logger] = [CurveLogger(parent, name, version="")]
+    if find_spec("tensorboard"):
+        loggers.append(TensorBoardLogger(parent, name, version="", purge_step=None if folder.is_new else purge_step))
+    return loggers
