@@ -153,10 +153,10 @@ def measured_table(runs: Sequence[MeasuredRun]) -> str:
 
 
 def command_lines(command: str, width: int = 100) -> list[str]:
-    """A command on lines that fit a page; an option and its value stay together.
+    r"""Break a command into lines that fit a page; an option and its value stay together.
 
     >>> command_lines("ddn fit -c base.yaml --model ER", width=20)
-    ['ddn fit \\\\', '    -c base.yaml \\\\', '    --model ER']
+    ['ddn fit \\', '    -c base.yaml \\', '    --model ER']
     """
     first, *words = re.split(r" (?=-)", command)
     lines = [first]

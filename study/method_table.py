@@ -6,6 +6,7 @@ from ddn_lightning.report.tables import NOTHING, markdown_table
 from study.published import measured, published
 from study.recorded_cost import recorded_steps
 
+
 def step_cost(class_name: str) -> str:
     """A method's step in steps of ER, where it was measured."""
     found = recorded_steps().get(class_name)
@@ -20,7 +21,7 @@ def method_table() -> str:
         takes = "yes" if getattr(methods, name).takes_distiller() else "no"
         title = f"[{facts.title}]({facts.key}.md) {facts.reference}"
         rows.append([title, facts.stores, facts.cost, step_cost(name), takes])
-    return markdown_table(header, rows) + "\n"
+    return markdown_table(header, rows)
 
 
 def reached_table() -> str:
@@ -30,4 +31,4 @@ def reached_table() -> str:
         [f"[{facts.title}]({facts.key}.md)", str(published(facts.key) or NOTHING), measured(facts.key)]
         for facts in METHODS.values()
     ]
-    return markdown_table(header, rows) + "\n"
+    return markdown_table(header, rows)
