@@ -20,7 +20,7 @@ from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, Part
-from ddn_lightning.checkpoint.record import BATCH_NORM, PROGRESS
+from ddn_lightning.checkpoint.record import BATCH_NORM, BUFFER_SIZE, PROGRESS
 from ddn_lightning.core.batch_norm import BatchNormStatistics, hold_frozen, obstacle_to_calibration
 from ddn_lightning.core.checkpointing import Restored
 from ddn_lightning.core.growth import grow_head
@@ -227,6 +227,13 @@ class MethodBase(LightningModule, Constructed, ABC):
         self.is_seen_class = resized(self.is_seen_class, (num_classes,))
         for term in self.terms:
             term.grow(num_classes)
+
+    def resize(self, buffer_size: int) -> None:
+        """Change the size of the memory before a fit. A method with something for each slot extends this."""
+        self.buffer_size = self.hparams["buffer_size"] = buffer_size
+        self.memory.reset(buffer_size, seed=0)
+        if self.distiller is not None:
+            self.distiller.resize(buffer_size)
 
     # -- samples
 
@@ -531,7 +538,8 @@ class MethodBase(LightningModule, Constructed, ABC):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Progress and statistics, as part of the weights: Lightning returns only these from other processes."""
-        return {PROGRESS: self.progress.state_dict(), BATCH_NORM: self.batch_norm.state_dict()}
+        size = {} if self.hparams.get("buffer_bytes") is None else {BUFFER_SIZE: self.buffer_size}
+        return {PROGRESS: self.progress.state_dict(), BATCH_NORM: self.batch_norm.state_dict(), **size}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore progress and statistics."""
