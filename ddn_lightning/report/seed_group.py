@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ddn_lightning import methods
-from ddn_lightning.checkpoint.construction import full_signature
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.names import method_key, plugin_key, title_of
 from ddn_lightning.runs.recorded_run import RecordedRun
@@ -194,7 +193,7 @@ def _defaults(method: str) -> dict[str, Any]:
     found = getattr(methods, method, None)
     if not isinstance(found, type):
         return {}
-    arguments = full_signature(found).parameters.values()
+    arguments = inspect.signature(found).parameters.values()
     defaults = {arg.name: arg.default for arg in arguments if arg.default is not inspect.Parameter.empty}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
