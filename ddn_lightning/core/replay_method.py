@@ -98,6 +98,8 @@ class ReplayMethod(MethodBase, ABC):
         extra_draw_moves_statistics: Whether draws in addition to the method's own, for a distiller or for
             ``old_memory_weight``, update them too.
         compile: Whether to compile the backbone, or the mode of ``torch.compile``.
+        evaluate_average: Decay of a moving average of weights and BatchNorm statistics that predicts in place of the
+            network, as :class:`WeightAverage`; 0 for none. It does not change training.
         **kwargs: Arguments of :class:`TaskOptimizer`, such as ``lr``.
 
     Example:
@@ -132,9 +134,10 @@ class ReplayMethod(MethodBase, ABC):
         extra_draw_moves_statistics: bool = True,
         compile: bool | CompileMode = False,  # noqa: A002  # torch's name
         buffer_bytes: int | None = None,
+        evaluate_average: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone, num_classes, mask_unseen, transform, compile)
+        super().__init__(backbone, num_classes, mask_unseen, transform, compile, evaluate_average)
         self.automatic_optimization = False
         self.save_hyperparameters(ignore=NOT_PLAIN)
         check_positive(replay_batch_size=replay_batch_size, replay_steps=replay_steps)
@@ -202,6 +205,8 @@ class ReplayMethod(MethodBase, ABC):
         value = self.descend(loss)
         self.note_loss(value)
         self.after_step()
+        if self.average is not None:
+            self.average.update(self.network, self.trainer.global_step)
         for term in self.terms:
             term.update(self, current)
         return value, loss
@@ -240,8 +245,8 @@ class ReplayMethod(MethodBase, ABC):
         read_safely(self.trainer)
         if self.trainer.state.fn == "fit":
             check_trainer(self.trainer)
-            if self.lost_in_rounding:
-                check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
+            if lost := self.lost_in_rounding or ("" if self.average is None else "moving averages"):
+                check_precision(self.trainer, type(self).__name__, lost)
         elif not self.has_sequence:
             return []
         return [self.guard, *missing_callbacks(self.trainer, bool(self.memory_draws), bool(self.terms))]
@@ -266,6 +271,8 @@ class ReplayMethod(MethodBase, ABC):
             self.optimization.reset()
             self.batch_norm.reset()
             resolve_bytes(self)
+            if self.average is not None:
+                self.average.restart(self.network)
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
             self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
             for term in self.terms:
