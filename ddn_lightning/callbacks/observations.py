@@ -16,15 +16,6 @@ from ddn_lightning.runs.observed import Observed, grown
 
 MOST_LABELLED = 512  # samples whose soft labels are computed: a forward pass over a whole memory may take minutes
 MOST_SHOWN = 12
-DTYPES = {
-    "is_class_of_task": torch.bool,
-    "stream": torch.int64,
-    "confusion": torch.int64,
-    "composition": torch.int64,
-    "memory_tasks": torch.int64,
-    "sample_images": torch.uint8,
-    "sample_labels": torch.int64,
-}  # floating point for the others
 
 
 class Observations(TaskCallback):

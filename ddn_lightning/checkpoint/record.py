@@ -10,7 +10,7 @@ from ddn_lightning.errors import ConfigurationError
 CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the record, and entries of it
 EXTRA_STATE = "_extra_state"  # torch's key for get_extra_state in a state dict
 PARTS, CALIBRATED = "parts", "calibrated_statistics"  # entries of the record
-PROGRESS, BATCH_NORM = "progress", "batch_norm"  # entries of the extra state
+PROGRESS, BATCH_NORM, BUFFER_SIZE = "progress", "batch_norm", "buffer_size"  # entries of the extra state
 
 
 def checked_record(record: object, method: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ddn_lightning.callbacks.forgetting import Forgetting, calibration_of
 from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint.checks import check_buffers, check_weights
-from ddn_lightning.checkpoint.construction import changed_arguments, construction_of, plain
+from ddn_lightning.checkpoint.construction import INIT_ARGS, changed_arguments, construction_of, plain
 from ddn_lightning.checkpoint.loops import FORMAT, is_within_step, settle
 from ddn_lightning.checkpoint.optimizers import CONFIGURED
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, load_parts, save_parts
@@ -26,6 +26,7 @@ from ddn_lightning.checkpoint.record import (
     checked_record,
     model_of,
 )
+from ddn_lightning.core.buffer_bytes import set_size
 from ddn_lightning.core.growth import grow_checkpoint
 from ddn_lightning.core.trainer_checks import check_resumable
 from ddn_lightning.data.data_record import DataRecord
@@ -96,6 +97,8 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
         method.double()  # Lightning does this after it has restored the weights, which would round them
     method.sequence.resume_from(record["sequence"])
     if is_growing:
+        if method.hparams.get("buffer_bytes") is not None:  # new classes leave the number of samples as it is
+            set_size(method, model_of(checkpoint)[INIT_ARGS]["buffer_size"])
         new_outputs = grow_checkpoint(method, checkpoint, record["num_classes"], len(tasks))
         if new_outputs and MEMORY in record[PARTS]:
             record[PARTS][MEMORY] = method.memory.grown_state(record[PARTS][MEMORY], method.num_classes)

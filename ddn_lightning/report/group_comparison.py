@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ddn_lightning.report.seed_group import STATISTICS, SeedGroup, Statistics, baselines_of, by_seed, names_of
+from ddn_lightning.report.seed_group import STATISTICS, Budget, SeedGroup, Statistics, baselines_of, by_seed, names_of
 from ddn_lightning.report.statistic import (
     POWER,
     Estimate,
@@ -122,6 +122,7 @@ def compare_groups(
     baseline: str | None = None,
     statistics: Sequence[Statistics] = STATISTICS,
     difference: float = WORTH_FINDING,
+    budget: Budget = "samples",
 ) -> GroupComparison:
     """Compare groups of runs with a baseline on the same data, network and memory.
 
@@ -130,11 +131,12 @@ def compare_groups(
         baseline: Name of the baseline; by default each method is compared with its plain form.
         statistics: BatchNorm statistics to show, where they were evaluated.
         difference: Difference in ACC worth finding, in points.
+        budget: The unit in which comparable groups have equal memories.
 
     Raises:
         ConfigurationError: If no group has the baseline's name.
     """
-    groups, left_out = _seed_groups(runs)
+    groups, left_out = _seed_groups(runs, budget)
     baselines = baselines_of(groups, baseline)
     names = names_of(groups)
     order = {group: number for number, group in enumerate(groups)}
@@ -153,7 +155,7 @@ def compare_groups(
     return GroupComparison(known, left_out, difference)
 
 
-def _seed_groups(runs: Sequence[RecordedRun]) -> tuple[list[SeedGroup], list[str]]:
+def _seed_groups(runs: Sequence[RecordedRun], budget: Budget) -> tuple[list[SeedGroup], list[str]]:
     """The groups of finished runs, and why the other runs are in none."""
     left_out = [f"{run.name}: {'; '.join(run.problems) or 'not finished'}" for run in runs if not run.is_finished]
     groups = []
@@ -164,7 +166,7 @@ def _seed_groups(runs: Sequence[RecordedRun]) -> tuple[list[SeedGroup], list[str
             known = runs_by_seed.setdefault(run.results.seed, run)
             if known is not run:
                 left_out.append(f"{run.name}: repeats seed {run.results.seed} of {known.name}")
-        groups.append(SeedGroup(runs_by_seed))
+        groups.append(SeedGroup(runs_by_seed, budget))
     return groups, left_out
 
 

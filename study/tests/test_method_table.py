@@ -9,7 +9,7 @@ import pytest
 from ddn_lightning.report.names import METHODS
 from study import published as module
 from study.measured import measured_runs
-from study.method_table import method_table, step_cost
+from study.method_table import method_table, reached_table, step_cost
 from study.published import measured, memory_table, published
 
 LINES = [line.strip("| ").split(" | ") for line in method_table().splitlines() if line.startswith("| [")]
@@ -36,10 +36,26 @@ def test_every_method_has_a_line_with_its_page_and_its_cost() -> None:
     assert {len(line) for line in LINES} == {6}
     for name, cells in ROWS.items():
         assert f"[{METHODS[name].title}]({METHODS[name].key}.md)" in cells[0]
-        assert cells[3] == step_cost(name)
+        assert cells[4] == step_cost(name)
     assert step_cost("ER") == "1.00"
     assert float(step_cost("RAR")) > 8  # ten steps
     assert step_cost("Unknown") == "-"
+
+
+def test_every_method_has_a_line_with_its_accuracy() -> None:
+    lines = [line.strip("| ").split(" | ") for line in reached_table().splitlines() if line.startswith("| [")]
+    reached = {line[0].partition("](")[2].removesuffix(".md)"): line[1:] for line in lines}
+    assert reached.keys() == NAMES.keys()
+    assert reached["er"] == [str(published("er")), measured("er")]
+    assert reached["gss"][0] == "-"
+
+
+def test_every_method_says_what_it_keeps() -> None:
+    images, network = 200 * (3 * 32 * 32 + 3 * 8), 1_094_750 * 4 + 12_160  # in float32, with BatchNorm's
+    kept = {name: ROWS[name][2] for name in ("ER", "DERPlusPlus", "CLSER", "Finetune")}
+    outputs = 200 * 10 * 4
+    expected = {"ER": images, "DERPlusPlus": images + outputs, "CLSER": images + 2 * network}
+    assert kept == {name: f"{number / 1e6:.2f} MB" for name, number in expected.items()} | {"Finetune": "-"}
 
 
 def test_no_cost_is_written_by_hand() -> None:
