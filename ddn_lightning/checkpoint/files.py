@@ -2,10 +2,8 @@
 
 import os
 import pickle
-import stat
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,18 +14,17 @@ from torch import Tensor
 
 from ddn_lightning.errors import ConfigurationError
 
-NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # which Windows does not have
 PICKLE = "data.pkl"  # the entry of an archive with everything except the tensors' values
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Read a checkpoint, on the CPU.
 
-    The file must be a regular one, and an archive whose entries are intact, not compressed, and no larger than the
-    file. It may contain tensors and plain values only.
+    The file must be an archive whose entries are intact, not compressed, and no larger than the file. It may contain
+    tensors and plain values only.
     """
     try:
-        with open_regular(Path(path)) as file:
+        with Path(path).open("rb") as file:
             contents = read_archive(file)
         if not isinstance(contents, dict):
             raise ValueError(f"it contains a {type(contents).__name__}")
@@ -44,15 +41,6 @@ def read_archive(file: BinaryIO) -> Any:
     contents = torch.load(file, map_location="cpu", weights_only=True)
     _check_contents(contents, pickle_size)
     return contents
-
-
-@contextmanager
-def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file. A pipe would block for ever."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NOT_BLOCKING)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is not a regular file")
-        yield file
 
 
 def reason_of(error: Exception) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.checkpoint.construction import construction_of
-from ddn_lightning.checkpoint.files import open_regular, read_archive, reason_of
+from ddn_lightning.checkpoint.files import read_archive, reason_of
 from ddn_lightning.core.method_base import MethodBase
 from ddn_lightning.errors import ConfigurationError, note
 from ddn_lightning.networks.frozen_features import FrozenFeatures
@@ -63,7 +63,7 @@ def _key(method: MethodBase, split: Samples, batches: Sequence[Tensor]) -> str:
 
 def _read(path: Path, shape: tuple[int, ...]) -> Tensor:
     try:
-        with open_regular(path) as file:
+        with path.open("rb") as file:
             features = read_archive(file)
         if not isinstance(features, Tensor) or features.shape != shape or features.dtype != torch.float32:
             raise ValueError(f"it must contain features of shape {shape}")

@@ -5,7 +5,6 @@ return no file sizes and times, which the cache's key needs.
 """
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,13 +104,6 @@ def images_below(folder: str) -> list[str]:
     return found
 
 
-def check_regular(path: str, mode: int) -> None:
-    """Refuse pipes, sockets and devices, which may block when read; ``mode`` is the ``st_mode`` of the path."""
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
-        raise ConfigurationError(f"{path} must be a regular file, but is {kinds.get(stat.S_IFMT(mode), 'a device')}")
-
-
 def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEntry[str]"]]:
     """The images of a folder, and its other entries that are not hidden."""
     files, others = [], []
@@ -124,7 +116,6 @@ def _images_in(folder: str, label: int) -> tuple[list[ImageFile], list["os.DirEn
                     others.append(entry)
                     continue
                 status = entry.stat()
-                check_regular(entry.path, status.st_mode)
                 files.append(ImageFile(entry.path, label, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     except OSError as error:
         raise ConfigurationError(f"cannot read the images in {folder}: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from ddn_lightning.data.image_tree import ImageFile, check_regular, class_folders, full_path, list_images
+from ddn_lightning.data.image_tree import ImageFile, class_folders, full_path, list_images
 from ddn_lightning.data.split_image_folder import SplitImageFolder
 from ddn_lightning.errors import ConfigurationError
 
@@ -117,7 +117,6 @@ class SplitImageNet100(SplitImageFolder):
 def _lines(path: str) -> list[list[str]]:
     """The words of each line of a text file."""
     try:
-        check_regular(path, os.stat(path).st_mode)
         with open(path, encoding="utf-8") as file:
             return [line.split() for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -145,5 +144,4 @@ def _file(path: str, label: int) -> ImageFile:
         status = os.stat(path)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}, which the lists name: {error}") from error
-    check_regular(path, status.st_mode)
     return ImageFile(path, label, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

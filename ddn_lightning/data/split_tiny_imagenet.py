@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ddn_lightning.data.decoding import show_progress
 from ddn_lightning.data.image_reader import ImageReader, InMemory
-from ddn_lightning.data.image_tree import ImageFile, check_regular, full_path, list_images
+from ddn_lightning.data.image_tree import ImageFile, full_path, list_images
 from ddn_lightning.data.task_sequence import TaskSequence
 from ddn_lightning.errors import ConfigurationError
 
@@ -66,7 +66,6 @@ class SplitTinyImageNet(TaskSequence):
             if self.download and not os.path.exists(archive):
                 self._fetch(archive)
             if os.path.exists(archive):
-                check_regular(archive, os.stat(archive).st_mode)
                 _check_md5(archive, self.md5)
                 _extract(archive, self.folder)
         for split in ("train", "test"):
@@ -147,7 +146,6 @@ def _validation_images(folder: str, classes: Sequence[str]) -> list[ImageFile]:
 
 def _read_lines(path: str) -> list[str]:
     try:
-        check_regular(path, os.stat(path).st_mode)
         with open(path, encoding="utf-8") as file:
             return [line.strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:

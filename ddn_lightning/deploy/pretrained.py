@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from ddn_lightning.checkpoint import checks
-from ddn_lightning.checkpoint.files import open_regular
 from ddn_lightning.checkpoint.parts import MEMORY
 from ddn_lightning.checkpoint.record import CALIBRATED, CHECKPOINT_KEY, EXTRA_STATE, PARTS, PROGRESS
 from ddn_lightning.errors import ConfigurationError
@@ -80,10 +79,8 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
     except ImportError as error:
         raise ConfigurationError(f"{folder} needs safetensors: pip install ddn-lightning[hub]") from error
     try:
-        with open_regular(folder / WEIGHTS_FILE) as file:
-            tensors = load(file.read())
-        with open_regular(folder / CONFIG_FILE) as file:
-            found = _restored(json.loads(file.read()), tensors)
+        tensors = load((folder / WEIGHTS_FILE).read_bytes())
+        found = _restored(json.loads((folder / CONFIG_FILE).read_text()), tensors)
     except Exception as error:  # safetensors raises its own kinds, which differ between releases
         raise ConfigurationError(f"{folder} is damaged, or holds no trained method: {error}") from error
     return checks.mapping("config.json", found, (STATE, CHECKPOINT_KEY))

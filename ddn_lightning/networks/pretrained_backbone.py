@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ddn_lightning.checkpoint.files import open_regular, read_archive, reason_of
+from ddn_lightning.checkpoint.files import read_archive, reason_of
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.networks.backbone import Backbone
 
@@ -122,7 +122,7 @@ def load_weights(model: nn.Module, path: Path, classifier: Sequence[str]) -> Non
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with open_regular(path) as file:
+        with path.open("rb") as file:
             state = _contents(path, file)
         state = state.get("state_dict", state) if isinstance(state, dict) else state
         if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):

@@ -1,6 +1,5 @@
 """A checkpoint is read without executing anything in it, and in the memory of its size, or refused in one line."""
 
-import os
 import resource
 import zipfile
 from collections.abc import Callable, Iterator
@@ -73,19 +72,6 @@ def test_an_entry_that_claims_more_than_the_file_is_refused() -> None:
         large.filelist[-1].file_size = 10**12  # in the archive's directory
     with pytest.raises(ConfigurationError, match="its entries are larger than the file"):
         read_checkpoint("large.ckpt")
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_pipe_is_refused_and_blocks_nothing() -> None:
-    os.mkfifo("pipe.ckpt")
-    for read in (
-        lambda: read_checkpoint("pipe.ckpt"),
-        lambda: ddn_lightning.load("pipe.ckpt"),
-        lambda: TimmBackbone("test_resnet", pretrained="pipe.ckpt"),
-        lambda: quiet_trainer().fit(ER(small_net(), 6), TinySequence(batch_size=12), ckpt_path="pipe.ckpt"),
-    ):
-        with pytest.raises(ConfigurationError, match=r"pipe\.ckpt"):
-            read()
 
 
 def test_views_tied_weights_and_empty_tensors_are_read() -> None:

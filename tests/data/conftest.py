@@ -1,7 +1,5 @@
 """A small image tree, and a list of the images decoded."""
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy
@@ -40,17 +38,3 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(decoding, "decode_image", decode_image)
     return paths
-
-
-@pytest.fixture
-def soon() -> Iterator[None]:
-    """For a test that would block forever: it fails after a few seconds."""
-
-    def fail(*_: object) -> None:
-        raise TimeoutError("blocked")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(10)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)

@@ -14,7 +14,6 @@ from tiny import TinySequence, small_net
 
 from ddn_lightning import ER, ReplayMethod
 from ddn_lightning.data.data_record import DataRecord, SplitFacts
-from ddn_lightning.errors import ConfigurationError
 
 IMAGES, LABELS = TinySequence().load(train=True)
 FACTS = SplitFacts.of(IMAGES, LABELS, num_classes=6)
@@ -104,12 +103,6 @@ def test_of_many_class_names_only_the_first_difference_is_shown() -> None:
 def test_only_facts_known_of_both_are_compared() -> None:
     assert RECORD.difference(replace(RECORD, train=None, class_names=None), "the checkpoint") is None
     assert replace(RECORD, train=None, class_names=None).difference(RECORD, "the checkpoint") is None
-
-
-@pytest.mark.parametrize("damage", [{}, "spoiled", {**RECORD.as_plain(), "train": {"image_shape": 3}}])
-def test_a_damaged_record_is_refused(damage: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the record of the data is damaged"):
-        DataRecord.from_plain(damage)
 
 
 class SameOnAllRanks(Callback):

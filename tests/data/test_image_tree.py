@@ -1,9 +1,5 @@
-"""Which files are images, which are skipped with a note, and which are never opened."""
+"""Which files are images, and which are skipped with a note."""
 
-import os
-import shutil
-import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,57 +7,10 @@ import torch
 from PIL import Image
 
 from ddn_lightning.data.split_image_folder import SplitImageFolder
-from ddn_lightning.errors import ConfigurationError
 
 
 def load(root: Path) -> tuple[torch.Tensor, torch.Tensor]:
     return SplitImageFolder(str(root), num_tasks=2).load(train=True)
-
-
-def make_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def make_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(os.path.relpath(path))  # the whole path would be too long
-
-
-def link_to_pipe(path: Path) -> None:
-    os.mkfifo(path.parents[2] / "pipe")
-    path.symlink_to(path.parents[2] / "pipe")
-
-
-def link_to_device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-@pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (make_pipe, "named pipe"),
-        (make_socket, "socket"),
-        (link_to_pipe, "named pipe"),
-        (link_to_device, "device"),
-    ],
-)
-def test_files_that_would_block_are_refused(tree: Path, make: Callable[[Path], None], kind: str) -> None:
-    path = tree / "train/bee/x.png"
-    make(path)
-
-    with pytest.raises(ConfigurationError, match=f"^{path} must be a regular file, but is a {kind}$"):
-        load(tree)
-
-
-@pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("place", ["", "train", "train/bee"])
-def test_a_named_pipe_for_a_folder_is_refused(tree: Path, place: str) -> None:
-    shutil.rmtree(tree / place)
-    os.mkfifo(tree / place)
-
-    with pytest.raises(ConfigurationError, match=str(tree)):
-        load(tree)
 
 
 def test_linked_images_and_folders_are_read(tree: Path) -> None:

@@ -243,20 +243,6 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
             ddn_lightning.load(path)
 
 
-def test_a_checkpoint_without_the_record_of_its_method_is_refused(trained: ReplayMethod, tmp_path: Path) -> None:
-    checkpoint = torch.load(tmp_path / "trained.ckpt", weights_only=True)
-    del checkpoint["ddn_lightning"]["model"]
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    expected = "the checkpoint's record .*model"
-    for read in (
-        lambda: ddn_lightning.load(tmp_path / "old.ckpt"),
-        lambda: ER.load_from_checkpoint(tmp_path / "old.ckpt", backbone=small_net()),
-        lambda: quiet_trainer().fit(ER(small_net(), 6), NamedSequence(batch_size=6), ckpt_path=tmp_path / "old.ckpt"),
-    ):
-        with pytest.raises(ConfigurationError, match=expected):
-            read()
-
-
 def test_signatures_show_the_arguments_of_the_bases() -> None:
     import inspect
 
