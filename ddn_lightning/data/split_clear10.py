@@ -3,16 +3,14 @@
 import os
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ddn_lightning.data.image_tree import ImageFile, class_folders, full_path, list_images
+from ddn_lightning.data.image_tree import class_folders, full_path
+from ddn_lightning.data.split_domain_folder import SplitDomainFolder
 from ddn_lightning.data.split_image_folder import SplitImageFolder
 
 FOLDERS = {"train": "train_image_only", "test": "test_image_only"}
 
 
-class SplitCLEAR10(SplitImageFolder):
+class SplitCLEAR10(SplitDomainFolder):
     """CLEAR-10: eleven classes, background among them, in ten tasks, the buckets of 2004 to 2014 in their order.
 
     Origin: Z. Lin et al., `The CLEAR Benchmark <https://arxiv.org/abs/2201.06289>`_, 2021.
@@ -24,28 +22,18 @@ class SplitCLEAR10(SplitImageFolder):
     """
 
     name = "clear10"
-    has_domains = True
 
     def __init__(self, root: str, image_size: int = 224, **kwargs: Any) -> None:
-        self.buckets = sorted(class_folders(_labelled(root, "train")), key=lambda name: (len(name), name))
-        super().__init__(root, len(self.buckets), image_size, **kwargs)
+        self.domains = sorted(class_folders(_labelled(root, "train")), key=lambda name: (len(name), name))
+        SplitImageFolder.__init__(self, root, len(self.domains), image_size, **kwargs)
 
     def find_classes(self, root: str) -> list[str]:
         """The class names, in alphabetical order."""
-        return sorted(class_folders(os.path.join(_labelled(root, "train"), self.buckets[0])))
+        return sorted(class_folders(os.path.join(_labelled(root, "train"), self.domains[0])))
 
-    def files(self, split: str) -> list[ImageFile]:
-        """The images of a split, bucket by bucket."""
-        return [file for bucket in self.buckets for file in self._bucket(split, bucket)]
-
-    def load_tasks(self, train: bool) -> Tensor:
-        """The bucket of each image."""
-        sizes = [len(self._bucket("train" if train else "test", bucket)) for bucket in self.buckets]
-        return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-
-    def _bucket(self, split: str, bucket: str) -> list[ImageFile]:
-        folder = os.path.join(_labelled(self._reader.root, split), bucket)
-        return list_images([os.path.join(folder, name) for name in self.class_names])
+    def domain_folder(self, split: str, domain: str) -> str:
+        """The folder of a bucket."""
+        return os.path.join(_labelled(self._reader.root, split), domain)
 
 
 def _labelled(root: str, split: str) -> str:

@@ -45,4 +45,9 @@ class SplitDomainFolder(SplitImageFolder):
         return torch.arange(len(numbers)).repeat_interleave(torch.tensor(numbers))
 
     def _files_of(self, split: str, domain: str) -> list[ImageFile]:
-        return list_images([os.path.join(self._reader.root, split, domain, name) for name in self.class_names])
+        folder = self.domain_folder(split, domain)
+        return list_images([os.path.join(folder, name) for name in self.class_names])
+
+    def domain_folder(self, split: str, domain: str) -> str:
+        """The folder of a domain, with a sub-folder per class."""
+        return os.path.join(self._reader.root, split, domain)

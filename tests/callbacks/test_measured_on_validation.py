@@ -153,20 +153,6 @@ def test_neither_a_resume_nor_a_validation_takes_other_images(
     make_trainer().test(er(), TinySequence(batch_size=6, **other), ckpt_path=path, verbose=False)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"class_il": [1.0, 2.0, 200.0]}, {"class_il": [1.0]}, {"other": [1.0] * 3}, {"task_il": "no"}, [1.0]]
-)
-def test_damaged_accuracies_are_refused(fit: Fit, tmp_path: Path, wrong: Any) -> None:
-    path = tmp_path / "damaged.ckpt"
-    fit(er, TinySequence(**SPLIT)).trainer.save_checkpoint(path)
-    checkpoint = torch.load(path, weights_only=True)
-    checkpoint["state_dict"]["_extra_state"]["progress"]["test_accuracy"] = wrong
-    checkpoint["ddn_lightning"]["contents"] = {}
-    torch.save(checkpoint, path)
-    with pytest.raises(ConfigurationError, match="the checkpoint's test_accuracy"):
-        fit(er, TinySequence(**SPLIT), ckpt_path=path)
-
-
 def test_frozen_features_of_the_test_images_are_computed_when_they_are_opened(fit: Fit) -> None:
     class Plain(TinySequence):
         padding, flip = 0, False
