@@ -175,7 +175,6 @@ def left_behind() -> dict[str, Any]:
     checkpoint = torch.load(LAST, weights_only=True)
     for callback in ("SignalIn", "StepTimer"):
         checkpoint["callbacks"].pop(callback, None)
-    checkpoint["ddn_lightning"]["contents"] = {}  # which lists them
     return {"checkpoint": checkpoint, "curves": Path("curves/metrics.csv").read_bytes()}
 
 

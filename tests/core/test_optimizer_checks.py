@@ -104,11 +104,6 @@ def test_wrong_choices_are_refused_by_the_constructor(given: dict[str, Any], mes
         build(ER, **given)
 
 
-def test_the_trainers_clip_algorithm_is_refused(fit: Fit) -> None:
-    with pytest.raises(ConfigurationError, match="gradient_clip_algorithm must be left out, got value: .*='value'"):
-        fit(lambda: build(ER), gradient_clip_algorithm="value")
-
-
 def test_parameters_left_out_are_noted(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
     fit(lambda: build(ER, optimizer=lambda p: SGD(list(p)[-2:], 0.1)), max_steps=1)
     said = "note: the optimizer leaves out 8 trainable parameters, which stay as they are: backbone.layers.0.weight, "
