@@ -72,9 +72,7 @@ def test_callbacks_that_cannot_follow_a_sequence_are_refused(
         ({"max_time": {"hours": -2}}, r"^max_time must be positive, got -7200 s$"),
     ],
 )
-def test_options_that_cannot_work_are_refused(
-    make_trainer: MakeTrainer, arguments: dict[str, Any], reason: str
-) -> None:
+def test_useless_options_are_refused(make_trainer: MakeTrainer, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         make_trainer(**arguments).fit(build(ER), TinySequence(epochs_per_task=3))
 
