@@ -1,9 +1,11 @@
 """The manual's tables of methods: what each stores, keeps and costs, and its accuracy."""
 
-from ddn_lightning import ResNet18, methods
+from ddn_lightning import ResNet18, data, methods
 from ddn_lightning.core.buffer_bytes import full_bytes
+from ddn_lightning.core.start_checks import obstacle_to
+from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.networks.frozen_features import stored_form
-from ddn_lightning.report.names import METHODS
+from ddn_lightning.report.names import METHODS, STREAMS
 from ddn_lightning.report.tables import NOTHING, markdown_table
 from study.published import BUFFER_SIZE, measured, published
 from study.recorded_cost import recorded_steps
@@ -43,3 +45,14 @@ def reached_table() -> str:
         for facts in METHODS.values()
     ]
     return markdown_table(header, rows)
+
+
+def stream_table() -> str:
+    """The table of methods and streams, as Markdown: which method learns which stream, and why others refuse it."""
+    lines = [f"| method | {' | '.join(f'`{name}`' for name in STREAMS)} |", f"|---|{'---|' * len(STREAMS)}"]
+    for name in METHODS:
+        obstacles = [obstacle_to(getattr(methods, name), Streams(getattr(data, kind)())) for kind in STREAMS]
+        lines.append(f"| `{name}` | {' | '.join('yes' if one is None else 'no' for one in obstacles)} |")
+    reasons = {name: getattr(methods, name).needs_disjoint_classes for name in METHODS}
+    refusals = [f"- `{name}`: {reason}." for name, reason in reasons.items() if reason]
+    return "\n".join([*lines, "", "Why not:", "", *refusals]) + "\n"

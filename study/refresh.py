@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from benchmarks.common import as_markdown, read_record
 from ddn_lightning.report.figures.style import save_as
-from ddn_lightning.report.names import stream_table
 from ddn_lightning.reproduce.grid import read_grid
 from study.ablation import TABLE_3, WEIGHTS, ablation_table
 from study.beside_paper import agreement_table, cells_beside_paper, per_task_table
@@ -25,7 +24,7 @@ from study.gain_figure import gain_figure
 from study.headline import headline, levels
 from study.labels import label_table
 from study.measured import measured_runs, measured_table
-from study.method_table import method_table, reached_table
+from study.method_table import method_table, reached_table, stream_table
 from study.paper_figures import weights_figure
 from study.pretrained import pretrained_table
 from study.published import memory_table

@@ -110,14 +110,6 @@ class LowRankMemory(Memory):
         labels = moved(self._fields["labels"][slots], self._device)
         return Samples(images, labels, tasks=self._fields["tasks"][slots], slots=slots)
 
-    @property
-    def image_units(self) -> float:
-        """Size of the factors, in full images."""
-        if not len(self):
-            return 0.0
-        height, width = self._fields["left"].shape[2], self._fields["right"].shape[3]
-        return len(self) * self.rank * (height + width) / (height * width)
-
     def images_per_class(self, shape: Sequence[int], num_classes: int) -> int:
         """Number of images per class; raises if there is no room for one.
 

@@ -5,9 +5,7 @@ from types import ModuleType
 
 from ddn_lightning import data, distill, methods
 from ddn_lightning.core.replay_method import ReplayMethod
-from ddn_lightning.core.start_checks import obstacle_to
 from ddn_lightning.data.streams.stream import Stream
-from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.learner import Facts
 
@@ -20,11 +18,11 @@ def _facts_of(package: ModuleType, base: type[ReplayMethod] | type[LabelDistille
 
 METHODS = _facts_of(methods, ReplayMethod)
 PLUGINS = _facts_of(distill, LabelDistiller)
-STREAMS = [
+STREAMS = sorted(
     name
     for name, value in vars(data).items()
     if inspect.isclass(value) and issubclass(value, Stream) and not inspect.isabstract(value)
-]
+)
 TITLES = {facts.key: facts.title for facts in (*METHODS.values(), *PLUGINS.values())}
 
 
@@ -51,14 +49,3 @@ def title_of(method: str, plugin: str = "none") -> str:
     'DER++ + DDN'
     """
     return " + ".join(TITLES.get(name, name) for name in (method, plugin) if name != "none")
-
-
-def stream_table() -> str:
-    """The table of methods and streams, as Markdown: which method learns which stream, and why others refuse it."""
-    lines = [f"| method | {' | '.join(f'`{name}`' for name in STREAMS)} |", f"|---|{'---|' * len(STREAMS)}"]
-    for name in METHODS:
-        obstacles = [obstacle_to(getattr(methods, name), Streams(getattr(data, kind)())) for kind in STREAMS]
-        lines.append(f"| `{name}` | {' | '.join('yes' if one is None else 'no' for one in obstacles)} |")
-    reasons = {name: getattr(methods, name).needs_disjoint_classes for name in METHODS}
-    refusals = [f"- `{name}`: {reason}." for name, reason in reasons.items() if reason]
-    return "\n".join([*lines, "", "Why not:", "", *refusals]) + "\n"

@@ -157,11 +157,6 @@ class Results:
         return self._opened("task_il_average_accuracy")
 
     @property
-    def validation_acc(self) -> float | None:
-        """Average accuracy on the validation split, if there is one."""
-        return self.average_accuracy if self.measured_on == "validation" else None
-
-    @property
     def per_task(self) -> tuple[float | None, ...]:
         """Final accuracy of each task, on the images of ``acc``."""
         return tuple(self.accuracy_matrix[-1] if self.test is None else self.test["accuracies"])
@@ -175,11 +170,6 @@ class Results:
     def calibrated_fm(self) -> float | None:
         """Forgetting with calibrated BatchNorm statistics."""
         return self.calibrated_forgetting
-
-    @property
-    def bwt(self) -> float | None:
-        """Backward transfer."""
-        return self.backward_transfer
 
     @property
     def aaa(self) -> float | None:

@@ -35,7 +35,7 @@ def test_synthetic_images_are_rehearsed_within_the_budget(fit: Fit) -> None:
         def on_train_batch_end(self, *args: object) -> None:
             super().on_train_batch_end(*args)  # type: ignore[arg-type]
             assert isinstance(self.memory, LowRankMemory)
-            assert 0 < self.memory.image_units <= 12
+            assert 0 < sum(self.memory._fields[name].numel() for name in ("left", "right")) <= 12 * 64
 
     method = fit(
         lambda: Watch(small_net(), num_classes=6, buffer_size=12, memory=LowRankMemory(matching_width=4)),

@@ -49,14 +49,14 @@ def test_a_record_is_read_as_it_was_written() -> None:
 def test_the_test_images_count_where_a_run_with_a_validation_split_has_opened_them() -> None:
     test = {"average_accuracy": 35.0, "accuracies": [25.0, 45.0], "calibrated_average_accuracy": 36.0}
     split = Results(**COMPLETE, forgetting=50.0, measured_on="validation", test=test)
-    assert (split.acc, split.validation_acc, split.fm, split.calibrated_acc) == (35.0, 40.0, 50.0, 36.0)
+    assert (split.acc, split.fm, split.calibrated_acc) == (35.0, 50.0, 36.0)
     assert (split.acc_measured_on, split.measures) == ("test", "ACC, task-IL ACC (test), FM, AAA (validation)")
     assert split.per_task == (25.0, 45.0)
     closed = Results(**COMPLETE, measured_on="validation")
-    assert (closed.acc, closed.validation_acc, closed.per_task) == (40.0, 40.0, (30.0, 50.0))
+    assert (closed.acc, closed.per_task) == (40.0, (30.0, 50.0))
     assert (closed.acc_measured_on, closed.measures) == ("validation", "ACC, task-IL ACC, FM, AAA (validation)")
     whole = Results(**COMPLETE)
-    assert (whole.acc, whole.validation_acc, whole.acc_measured_on, whole.measures) == (40.0, None, "test", "")
+    assert (whole.acc, whole.acc_measured_on, whole.measures) == (40.0, "test", "")
 
 
 @pytest.mark.parametrize(
