@@ -11,6 +11,7 @@ import torch
 from bit_for_bit import difference
 from every_method import METHODS, SaveAlways, build
 from lightning.pytorch import Trainer
+from test_resume import outcome
 from tiny import Fit, TinySequence
 from torch import nn
 
@@ -58,16 +59,6 @@ def watched(
 def plain(evaluations: list[Evaluation]) -> list[tuple[Any, ...]]:
     """As a list that can be compared: nan is not equal to itself."""
     return [(e.step, e.task, e.samples, *(None if v != v else v for v in e.accuracies)) for e in evaluations]
-
-
-def outcome(method: ReplayMethod) -> dict[str, Any]:
-    return {
-        "weights": method.state_dict(),
-        "memory": method.memory.state_dict() if method.memory_draws else None,
-        "streams": method.streams.state_dict(),
-        "optimizers": [optimizer.state_dict() for optimizer in method.trainer.optimizers],
-        "random": torch.get_rng_state(),
-    }
 
 
 # own methods and variants of ER evaluate as ER does: with the slow tests

@@ -9,6 +9,7 @@ import torch
 from bit_for_bit import difference
 from every_method import METHODS, SaveAlways, build
 from lightning.pytorch import seed_everything
+from test_resume import outcome
 from tiny import Fit, MakeTrainer, TinyPart, TinySequence, small_net
 
 import ddn_lightning
@@ -47,16 +48,6 @@ def new_domains() -> tuple[TaskSequence, TaskSequence, TaskSequence]:
         return TinySequence(num_tasks=number, batch_size=12, stream=PermutedPixels())
 
     return domains(5), domains(3), domains(3).followed_by(domains(2))
-
-
-def outcome(method: ReplayMethod) -> dict[str, Any]:
-    return {
-        "weights": method.state_dict(),
-        "memory": method.memory.state_dict() if method.memory_draws else None,
-        "streams": method.streams.state_dict(),
-        "optimizers": [optimizer.state_dict() for optimizer in method.trainer.optimizers],
-        "random": torch.get_rng_state(),
-    }
 
 
 def finished(fit: Fit, make: Make, sequence: TaskSequence, path: Path) -> Path:
