@@ -2,8 +2,8 @@
 
 1. A part has ``state_dict()``: everything that a resumed run continues with, as tensors and plain values, so that it
    loads with ``weights_only=True``. It is the same on every rank, and a checkpoint has that of rank 0.
-2. It has ``load_state_dict(state)``, which checks the state before it changes anything, for any number of ranks and
-   any device.
+2. It has ``load_state_dict(state)``, for any number of ranks and any device. A state of another class or size is
+   refused before anything changes.
 3. It has ``reset(...)``, called at the start of each fit, before a state is loaded: nothing of an earlier fit remains.
 4. Everything random is drawn from a named stream of :class:`RandomStreams`, which is a part, or from the generator of
    a part. Global random states are saved by the callback :class:`RandomState`, for code that is not ours.
@@ -32,7 +32,7 @@ class Part(Protocol):
         """The state, which loads with ``weights_only=True``."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Check and restore a state."""
+        """Restore a state."""
 
 
 def save_parts(parts: Mapping[str, Part]) -> dict[str, dict[str, Any]]:
