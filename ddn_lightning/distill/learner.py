@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from lightning.pytorch import Trainer
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ddn_lightning.data.image_transform import ImageTransform
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.memory.exemplar_set import ExemplarSet
 from ddn_lightning.memory.memory import Memory
@@ -205,9 +204,6 @@ class Watched(Predicting, Protocol):
 class Learner(Watched, Protocol):
     """A method in a training step, for the terms of its loss."""
 
-    memory_draws: ClassVar[int]  # independent draws per step; 0 for methods that do not replay
-    replay_from_task: ClassVar[int]  # first task, counted from 1, in which memory is replayed
-
     @property
     def head(self) -> nn.Module:
         """The layer from features to logits."""
@@ -227,9 +223,6 @@ class Learner(Watched, Protocol):
     @property
     def moved_parameters(self) -> list[Tensor]:
         """The parameters that a training step moves."""
-
-    def loss(self, current: Samples, *memory: Samples) -> ReplayLoss:
-        """The loss of one step, on the incoming batch and ``memory_draws`` draws from memory."""
 
     def augment(self, samples: Samples, generator: torch.Generator | None = None) -> Samples:
         """The samples with augmented and normalised images."""
