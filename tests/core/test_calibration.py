@@ -284,16 +284,6 @@ def test_calibrated_statistics_that_do_not_fit_are_refused(
         ER.load_from_checkpoint(tmp_path / "changed.ckpt", backbone=DropoutNet())
 
 
-def test_a_checkpoint_that_lost_its_calibrated_statistics_is_not_resumed(fit: Fit, tmp_path: Path) -> None:
-    statistics = [Forgetting(statistics="memory")]
-    fit(lambda: build(ER), enable_checkpointing=True, callbacks=[*statistics, SaveAlways(tmp_path)])
-    checkpoint = torch.load(tmp_path / "epoch1.ckpt", weights_only=True)
-    del checkpoint["ddn_lightning"]["calibrated_statistics"][LAYER]
-    torch.save(checkpoint, tmp_path / "changed.ckpt")
-    with pytest.raises(ConfigurationError, match=f"has changed since it was written: .*calibrated_statistics/{LAYER}"):
-        fit(lambda: build(ER), ckpt_path=tmp_path / "changed.ckpt", callbacks=statistics)
-
-
 def test_resuming_with_other_statistics_prints_a_note(
     fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
