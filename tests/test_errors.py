@@ -16,8 +16,7 @@ from ddn_lightning.errors import DivergenceError
 
 def float_arguments(built: type) -> list[str]:
     """The names of all arguments of a class and its bases that take a float."""
-    signatures = [inspect.signature(base.__init__) for base in built.__mro__ if "__init__" in vars(base)]
-    return sorted({p.name for signature in signatures for p in signature.parameters.values() if p.annotation is float})
+    return sorted({p.name for p in inspect.signature(built).parameters.values() if p.annotation is float})
 
 
 def construct(built: Callable[..., Any], **arguments: float) -> None:

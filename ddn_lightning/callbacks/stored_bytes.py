@@ -1,9 +1,7 @@
 """What a method keeps between steps, in bytes: the budget that methods should be compared at."""
 
-from torch import Tensor
-
 from ddn_lightning.learner import Watched
-from ddn_lightning.memory.memory import Memory
+from ddn_lightning.memory.memory import Memory, size_in_bytes
 from ddn_lightning.metrics.accuracy_matrix import MATRICES
 
 PREDICTING = ("backbone.", "head.")  # needed by every method
@@ -20,17 +18,13 @@ def stored_bytes(method: Watched) -> dict[str, int]:
     """
     kept = method.stored_samples
     if isinstance(kept, Memory):
-        samples = _size({name: value for name, value in kept.state_dict().items() if name != RANDOM_STATE})
+        samples = size_in_bytes({name: value for name, value in kept.state_dict().items() if name != RANDOM_STATE})
     else:
-        samples = 0 if kept is None or not len(kept) else _size(vars(kept.samples))
+        samples = 0 if kept is None or not len(kept) else size_in_bytes(vars(kept.samples))
+    return {"samples": samples, "others": other_bytes(method)}
+
+
+def other_bytes(method: Watched) -> int:
+    """Bytes of everything besides the samples and the network that predicts."""
     named = [*method.named_parameters(), *method.named_buffers()]
-    others = [value for name, value in named if not name.startswith(PREDICTING) and name not in RECORDS]
-    return {"samples": samples, "others": _size(others)}
-
-
-def _size(values: object) -> int:
-    if isinstance(values, Tensor):
-        return values.nbytes
-    if isinstance(values, dict):
-        return _size(list(values.values()))
-    return sum(map(_size, values)) if isinstance(values, list | tuple) else 0
+    return size_in_bytes([value for name, value in named if not name.startswith(PREDICTING) and name not in RECORDS])

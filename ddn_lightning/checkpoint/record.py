@@ -17,7 +17,7 @@ CHECKPOINT_KEY, MODEL, TRANSFORM = "ddn_lightning", "model", "transform"  # the 
 SEQUENCE_KEYS = ("name", "shuffle_seed", "task_classes", "epochs_per_task", "batch_size", "drop_last", "data")
 EXTRA_STATE = "_extra_state"  # torch's key for get_extra_state in a state dict
 PARTS, CALIBRATED = "parts", "calibrated_statistics"  # entries of the record
-PROGRESS, BATCH_NORM = "progress", "batch_norm"  # entries of the extra state
+PROGRESS, BATCH_NORM, BUFFER_SIZE = "progress", "batch_norm", "buffer_size"  # entries of the extra state
 NOT_LISTED = ("loops", "pytorch-lightning_version")  # checked elsewhere; Lightning may migrate them to its version
 
 

@@ -10,7 +10,7 @@ from ddn_lightning.cli.report_command import read_runs
 from ddn_lightning.errors import ConfigurationError, check_positive
 from ddn_lightning.notes import note
 from ddn_lightning.report.group_comparison import WORTH_FINDING, as_csv, as_latex, as_markdown, compare_groups
-from ddn_lightning.report.seed_group import STATISTICS
+from ddn_lightning.report.seed_group import STATISTICS, Budget
 
 DESCRIPTION = """Compare groups of runs: differences to a baseline, paired by seed, with 95 % confidence intervals, the
 seeds that they need, and processor time. Runs that differ only in their seed form one row. A folder of runs means all
@@ -34,7 +34,7 @@ def compare(arguments: Sequence[str]) -> int:
     statistics = STATISTICS if settings.statistics == "both" else (settings.statistics,)
     check_positive(difference=settings.difference)
     runs = read_runs([Path(run) for run in settings.runs])
-    comparison = compare_groups(runs, settings.baseline, statistics, settings.difference)
+    comparison = compare_groups(runs, settings.baseline, statistics, settings.difference, settings.by)
     if not comparison.rows:
         reasons = "; ".join(comparison.left_out) or "none has them recorded"
         raise ConfigurationError(f"run must be finished and have {settings.statistics} statistics, but {reasons}")
@@ -69,6 +69,13 @@ def _parser() -> CommandParser:
         type=float,
         default=WORTH_FINDING,
         help="Difference in ACC worth finding, in points: the table says how many seeds it needs.",
+    )
+    parser.add_argument(
+        "--by",
+        type=Budget,
+        default="samples",
+        help="What runs must have equally much of to be compared: samples in memory, or bytes of all that is kept, "
+        "those of --model.buffer_bytes if it was given.",
     )
     parser.add_argument("--format", type=Literal["markdown", "csv", "latex"], default="markdown", help="Table format.")
     parser.add_argument("-o", "--output", type=str, default="-", help="File for the table; - prints it.")

@@ -155,7 +155,10 @@ def _show_cost(runs: Sequence[Run], executor: Executor | None) -> int:
     hours = recorded_hours(runs)
     if executor is not None:
         hours = measured_hours(runs, lambda short: executor.execute(short, lambda: False)) | hours
-    Console().print(cost_table(runs, hours))
+    console = Console()
+    with console.capture() as table:  # rich ends the process itself when a pipe is closed
+        console.print(cost_table(runs, hours))
+    print(table.get(), end="")
     if not hours:
         print("CPU hours are unknown: add --measure to time a few batches of each row", file=sys.stderr)
     return 0

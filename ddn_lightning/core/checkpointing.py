@@ -11,7 +11,7 @@ from ddn_lightning.callbacks.random_state import RandomState
 from ddn_lightning.callbacks.run_record import RunRecord
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.checkpoint.configured import CONFIGURED
-from ddn_lightning.checkpoint.construction import changed_arguments, construction_of, plain
+from ddn_lightning.checkpoint.construction import INIT_ARGS, changed_arguments, construction_of, plain
 from ddn_lightning.checkpoint.loops import BATCHES, FORMAT, is_within_step, settle
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, load_parts, save_parts
 from ddn_lightning.checkpoint.record import (
@@ -29,6 +29,7 @@ from ddn_lightning.checkpoint.record import (
     table_of_contents,
 )
 from ddn_lightning.checkpoint.weights import check_buffers, check_weights
+from ddn_lightning.core.buffer_bytes import set_size
 from ddn_lightning.core.growth import grow_checkpoint
 from ddn_lightning.core.trainer_checks import check_resumable
 from ddn_lightning.data.data_record import DataRecord
@@ -102,6 +103,8 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
         check_contents(checkpoint, record["contents"])
     method.sequence.resume_from(record["sequence"])
     if is_growing:
+        if method.hparams.get("buffer_bytes") is not None:  # new classes leave the number of samples as it is
+            set_size(method, model_of(checkpoint)[INIT_ARGS]["buffer_size"])
         new_outputs = grow_checkpoint(method, checkpoint, record["num_classes"], len(tasks))
         if new_outputs and MEMORY in record[PARTS]:
             record[PARTS][MEMORY] = method.memory.grown_state(record[PARTS][MEMORY], method.num_classes)

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from ddn_lightning.checkpoint.growth import overlaid
-from ddn_lightning.checkpoint.record import progress_in
+from ddn_lightning.checkpoint.record import BUFFER_SIZE, EXTRA_STATE, progress_in
 from ddn_lightning.checkpoint.weights import check_weights
+from ddn_lightning.core.buffer_bytes import set_size
 from ddn_lightning.data.grown_sequence import GrownSequence
 from ddn_lightning.data.progress import Progress
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -86,8 +87,11 @@ def grow_checkpoint(method: Any, checkpoint: dict[str, Any], num_classes: int, n
 
 
 def grow_as_in_other_processes(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Grow a loaded method before it gets the weights of a fit in other processes, which has grown copies of it."""
+    """Change the sizes of a method before it gets the weights of a fit in other processes, which has changed copies."""
     method: Any = module
+    size = state.get(f"{prefix}{EXTRA_STATE}", {}).get(BUFFER_SIZE)
+    if size is not None and method.constructor_arguments.get("buffer_bytes") is not None:
+        set_size(method, size)
     outputs = len(state.get(f"{prefix}is_seen_class", ()))
     if outputs > method.num_classes and method.loaded_from is not None:
         method.grow(outputs)

@@ -20,7 +20,7 @@ from ddn_lightning.checkpoint.checks import check_samples
 from ddn_lightning.checkpoint.construction import Constructed
 from ddn_lightning.checkpoint.growth import resized
 from ddn_lightning.checkpoint.parts import MEMORY, STREAMS, Part
-from ddn_lightning.checkpoint.record import BATCH_NORM, PROGRESS
+from ddn_lightning.checkpoint.record import BATCH_NORM, BUFFER_SIZE, PROGRESS
 from ddn_lightning.core.batch_norm import BatchNormStatistics, hold_frozen, obstacle_to_calibration
 from ddn_lightning.core.checkpointing import Restored
 from ddn_lightning.core.growth import grow_head
@@ -48,6 +48,7 @@ from ddn_lightning.networks.batch_statistics import Buffers, stratified_batches
 from ddn_lightning.networks.classifier import Classifier, widened
 from ddn_lightning.networks.compiled import CompileMode, compiled_in_place
 from ddn_lightning.networks.frozen_features import is_features, stored_form
+from ddn_lightning.networks.weight_average import WeightAverage
 from ddn_lightning.optimization import evaluating, gradient_of_sum
 from ddn_lightning.random_streams import RandomStreams
 from ddn_lightning.replay_loss import ReplayLoss
@@ -65,6 +66,7 @@ class MethodBase(LightningModule, Constructed, ABC):
         mask_unseen: Whether to predict only classes seen so far.
         transform: Augmentation and normalisation, or an augmentation alone; by default the data module's.
         compile: Whether to compile the backbone, or the mode of ``torch.compile``.
+        evaluate_average: Decay of the :class:`WeightAverage` that predicts in place of the network; 0 for none.
     """
 
     facts: ClassVar[Facts]
@@ -75,6 +77,7 @@ class MethodBase(LightningModule, Constructed, ABC):
     memory_class: ClassVar[type] = Memory  # that the method needs
     needs_disjoint_classes: ClassVar[str] = ""  # why a class must come in a single task, if it must
     lost_in_rounding: ClassVar[str] = ""  # what weights in half precision would lose, if anything
+    cannot_average: ClassVar[str] = ""  # why no average of its weights can predict, if none can
     cannot_grow: ClassVar[str] = ""  # why the method cannot continue after its sequence, if it cannot
 
     memory: Memory
@@ -103,6 +106,7 @@ class MethodBase(LightningModule, Constructed, ABC):
         mask_unseen: bool = False,
         transform: Given = None,
         compile: bool | CompileMode = False,  # noqa: A002  # torch's name
+        evaluate_average: float = 0.0,
     ) -> None:
         super().__init__()
         check_positive(num_classes=num_classes)
@@ -119,6 +123,9 @@ class MethodBase(LightningModule, Constructed, ABC):
         self.augmentation = (None if self.transform else transform,)  # in a tuple: a module is no part of the network
         self.backbone = backbone
         self.head = self.build_head(feature_dim)
+        if evaluate_average and self.cannot_average:
+            raise ConfigurationError(f"{type(self).__name__} cannot take evaluate_average: {self.cannot_average}")
+        self.average = WeightAverage(self.network, evaluate_average) if evaluate_average else None
         self.is_seen_class: Tensor
         self.register_buffer("is_seen_class", torch.zeros(num_classes, dtype=torch.bool))
 
@@ -136,13 +143,24 @@ class MethodBase(LightningModule, Constructed, ABC):
         """Backbone and head as one module."""
         return Classifier(self.backbone, self.head)
 
+    @property
+    def predicting_network(self) -> nn.Module:
+        """The network that predicts: the average, if there is one."""
+        return self.network if self.average is None else self.average.network
+
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (batch, num_classes) of normalised images; :meth:`predict` takes raw ones."""
+        """Logits (batch, num_classes) of normalised images; :meth:`predict` takes raw ones.
+
+        In evaluation mode they are those of the average, if there is one.
+        """
         if images.dtype == torch.uint8:
             raise ConfigurationError(
                 "a call of the method takes normalised images, got uint8: call method.predict(images), or "
                 "method(method.normalised(images)) for logits"
             )
+        if self.average is not None and not self.training:
+            logits: Tensor = self.average(images)
+            return logits
         return widened(self.head(self.backbone(images)))
 
     def normalised(self, images: Tensor) -> Tensor:
@@ -224,9 +242,18 @@ class MethodBase(LightningModule, Constructed, ABC):
         """Change the number of outputs; known ones stay. A method with parameters for each class extends this."""
         self.num_classes = self.constructor_arguments["num_classes"] = self.hparams["num_classes"] = num_classes
         grow_head(self.head, self)
+        if self.average is not None:
+            grow_head(self.average.network.get_submodule("head"), self)
         self.is_seen_class = resized(self.is_seen_class, (num_classes,))
         for term in self.terms:
             term.grow(num_classes)
+
+    def resize(self, buffer_size: int) -> None:
+        """Change the size of the memory before a fit. A method with something for each slot extends this."""
+        self.buffer_size = self.hparams["buffer_size"] = buffer_size
+        self.memory.reset(buffer_size, seed=0)
+        if self.distiller is not None:
+            self.distiller.resize(buffer_size)
 
     # -- samples
 
@@ -436,7 +463,9 @@ class MethodBase(LightningModule, Constructed, ABC):
     @property
     def backbones(self) -> list[nn.Module]:
         """The backbone, and copies of it that are in training mode with the method."""
-        return [self.backbone]
+        return (
+            [self.backbone] if self.average is None else [self.backbone, self.average.network.get_submodule("backbone")]
+        )
 
     # -- the run
 
@@ -531,7 +560,8 @@ class MethodBase(LightningModule, Constructed, ABC):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Progress and statistics, as part of the weights: Lightning returns only these from other processes."""
-        return {PROGRESS: self.progress.state_dict(), BATCH_NORM: self.batch_norm.state_dict()}
+        size = {} if self.hparams.get("buffer_bytes") is None else {BUFFER_SIZE: self.buffer_size}
+        return {PROGRESS: self.progress.state_dict(), BATCH_NORM: self.batch_norm.state_dict(), **size}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore progress and statistics."""

@@ -15,6 +15,7 @@ from ddn_lightning.checkpoint.checkpoint_io import read_safely
 from ddn_lightning.checkpoint.loops import begin_next_epoch
 from ddn_lightning.core import checkpointing, growth
 from ddn_lightning.core.batch_norm import BatchNormStatistics, RunningStatistics, hold_frozen
+from ddn_lightning.core.buffer_bytes import initial_size, resolve_bytes
 from ddn_lightning.core.default_callbacks import missing_callbacks, sort_memory_first
 from ddn_lightning.core.feature_cache import serve_features
 from ddn_lightning.core.method_base import MethodBase
@@ -72,7 +73,9 @@ class ReplayMethod(MethodBase, ABC):
         backbone: Network from images to features, whose size is its ``feature_dim``. The method adds the head.
         num_classes: Number of classes of the whole sequence, or more, for classes of later sequences. The command line
             takes it from the data.
-        buffer_size: Number of samples in the memory.
+        buffer_size: Number of samples in the memory, by default 200.
+        buffer_bytes: Instead of ``buffer_size``, a budget for samples, logits and all that the method keeps besides the
+            network that predicts; the fit begins with as many samples as it has room for.
         memory: Which samples to keep: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
             :class:`GradientSelection`, :class:`LossAwareReservoir`, :class:`RingBuffer` or a user's :class:`Memory`.
             Its own size, if given, overrides ``buffer_size``.
@@ -95,6 +98,8 @@ class ReplayMethod(MethodBase, ABC):
         extra_draw_moves_statistics: Whether draws in addition to the method's own, for a distiller or for
             ``old_memory_weight``, update them too.
         compile: Whether to compile the backbone, or the mode of ``torch.compile``.
+        evaluate_average: Decay of a moving average of weights and BatchNorm statistics that predicts in place of the
+            network, as :class:`WeightAverage`; 0 for none. It does not change training.
         **kwargs: Arguments of :class:`TaskOptimizer`, such as ``lr``.
 
     Example:
@@ -115,7 +120,7 @@ class ReplayMethod(MethodBase, ABC):
         self,
         backbone: Backbone,
         num_classes: int,
-        buffer_size: int = 200,
+        buffer_size: int | None = None,
         replay_batch_size: int = 32,
         distiller: LabelDistiller | None = None,
         memory: Memory | None = None,
@@ -128,12 +133,14 @@ class ReplayMethod(MethodBase, ABC):
         running_statistics: RunningStatistics = "all",
         extra_draw_moves_statistics: bool = True,
         compile: bool | CompileMode = False,  # noqa: A002  # torch's name
+        buffer_bytes: int | None = None,
+        evaluate_average: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(backbone, num_classes, mask_unseen, transform, compile)
+        super().__init__(backbone, num_classes, mask_unseen, transform, compile, evaluate_average)
         self.automatic_optimization = False
         self.save_hyperparameters(ignore=NOT_PLAIN)
-        check_positive(buffer_size=buffer_size, replay_batch_size=replay_batch_size, replay_steps=replay_steps)
+        check_positive(replay_batch_size=replay_batch_size, replay_steps=replay_steps)
         check_not_negative(old_memory_weight=old_memory_weight)
         check_part(f"memory of {type(self).__name__}", memory, self.memory_class)
         check_part("distiller", distiller, LabelDistiller)
@@ -151,6 +158,7 @@ class ReplayMethod(MethodBase, ABC):
         self.streams = RandomStreams(seed=0)
         self.guard = DivergenceGuard()
         self.memory = ReservoirBuffer() if memory is None else memory
+        buffer_size = initial_size(self, buffer_size, buffer_bytes)
         self.buffer_size = sized(self.memory, buffer_size, self.constructor_arguments, self.hparams)
         if self.memory.learning_rates:
             check_holds_images(self.backbone, type(self.memory).__name__)
@@ -197,6 +205,8 @@ class ReplayMethod(MethodBase, ABC):
         value = self.descend(loss)
         self.note_loss(value)
         self.after_step()
+        if self.average is not None:
+            self.average.update(self.network, self.trainer.global_step)
         for term in self.terms:
             term.update(self, current)
         return value, loss
@@ -235,8 +245,8 @@ class ReplayMethod(MethodBase, ABC):
         read_safely(self.trainer)
         if self.trainer.state.fn == "fit":
             check_trainer(self.trainer)
-            if self.lost_in_rounding:
-                check_precision(self.trainer, type(self).__name__, self.lost_in_rounding)
+            if lost := self.lost_in_rounding or ("" if self.average is None else "moving averages"):
+                check_precision(self.trainer, type(self).__name__, lost)
         elif not self.has_sequence:
             return []
         return [self.guard, *missing_callbacks(self.trainer, bool(self.memory_draws), bool(self.terms))]
@@ -260,6 +270,9 @@ class ReplayMethod(MethodBase, ABC):
             self.progress.reset(sequence.num_tasks)
             self.optimization.reset()
             self.batch_norm.reset()
+            resolve_bytes(self)
+            if self.average is not None:
+                self.average.restart(self.network)
             self.is_seen_class = torch.zeros_like(self.is_seen_class)
             self.memory.reset(self.buffer_size, seed=self.streams["memory"].initial_seed())
             for term in self.terms:

@@ -22,7 +22,7 @@ from ddn_lightning.errors import ConfigurationError
 from ddn_lightning.lightning_internals import duration_of, time_interval
 
 NO_ACCUMULATION = "manual optimization steps on each batch: raise batch_size instead"
-AVERAGES = "CLSER with evaluate=stable evaluates a moving average of the network"
+AVERAGES = "give the method evaluate_average=0.99"
 REFUSED: dict[type[Callback], str] = {
     BatchSizeFinder: "it would try batch sizes on the first task only: choose batch_size",
     EarlyStopping: "it would end the whole sequence before the later tasks: choose epochs_per_task",
@@ -30,7 +30,7 @@ REFUSED: dict[type[Callback], str] = {
     LearningRateFinder: "it would train on the first task and keep the weights: compare runs with different lr",
     ModelPruning: "it prunes after the last evaluation: prune method.network after training",
     StochasticWeightAveraging: f"it replaces the weights after the last evaluation; {AVERAGES}",
-    WeightAveraging: f"it would also average counters such as the classes seen; {AVERAGES}",
+    WeightAveraging: f"evaluations outside of Lightning's loop would not see its weights; {AVERAGES}",
 }
 ALWAYS_COMPARABLE = (None, "epoch", "step")  # what a ModelCheckpoint may monitor
 

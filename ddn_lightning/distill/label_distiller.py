@@ -72,6 +72,9 @@ class LabelDistiller(Constructed, nn.Module, Term, ABC):
         """Create parameters and buffers, without drawing from the global random state."""
         self.register_buffer("is_old_class", torch.zeros(num_classes, dtype=torch.bool))
 
+    def resize(self, buffer_size: int) -> None:
+        """Change the number of slots before a fit, for a distiller with something for each of them."""
+
     def grow(self, num_classes: int) -> None:
         """Change the number of classes of what :meth:`build` has created; the labels of known classes stay."""
         self.is_old_class = resized(self.is_old_class, (num_classes,))

@@ -34,6 +34,10 @@ class LearnedLabels(BilevelDistiller):
         super().build(num_classes, buffer_size)
         self.rows = nn.Parameter(torch.zeros(buffer_size, num_classes))
 
+    def resize(self, buffer_size: int) -> None:
+        """Change the number of rows."""
+        self.rows.data = self.rows.new_zeros(buffer_size, self.rows.shape[1])
+
     def grow(self, num_classes: int) -> None:
         """Change the number of classes; new ones get no share of the labels of stored samples yet."""
         super().grow(num_classes)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ddn_lightning.checkpoint import checks
 from ddn_lightning.errors import ConfigurationError, check_positive
+from ddn_lightning.memory.memory import size_in_bytes
 from ddn_lightning.samples import Samples, concatenate
 
 
@@ -71,6 +72,10 @@ class ExemplarSet(nn.Module):
         if len(kept) > self.buffer_size:
             raise ValueError(f"expected samples of at most num_classes = {num_classes} classes, got more")
         self._samples = kept if len(kept) else None
+
+    def full_bytes(self, form: Samples) -> int:
+        """Bytes of the full set, for a budget in bytes; ``form`` is one sample as it is stored."""
+        return self.buffer_size * size_in_bytes(vars(form))
 
     def clear(self) -> None:
         """Remove all exemplars."""

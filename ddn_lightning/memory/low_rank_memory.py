@@ -23,6 +23,7 @@ from ddn_lightning.samples import Samples
 MEAN, DEVIATION = 127.5, 64.0  # grey levels that standardise pixels, roughly, for any data
 FACTORS = ("left", "right")
 HOST_FIELDS = ("labels", "tasks")  # used to select slots on the host
+FLOAT = 4  # bytes of a number in a factor
 EPSILON = 1e-12  # for images without a gradient
 Init = Literal["real", "noise"]
 
@@ -133,6 +134,14 @@ class LowRankMemory(Memory):
                 f"{self.buffer_size}"
             )
         return number
+
+    def full_bytes(self, form: Samples) -> int:
+        """Bytes of the factors, their momentum, labels and tasks: as many images as fit with any number of classes."""
+        assert form.tasks is not None
+        channels, height, width = form.images.shape[1:]
+        number = self.buffer_size * height * width // (self.rank * (height + width))
+        factors = 2 * FLOAT * channels * self.rank * (height + width)  # and momentum
+        return number * (factors + form.labels.nbytes + form.tasks.nbytes)
 
     def add(self, samples: Samples, method: MemoryOwner | None = None) -> Tensor:
         """Make room for new classes and take matching steps. Returns no slots, since stored images are only updated."""

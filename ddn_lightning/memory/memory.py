@@ -124,6 +124,14 @@ class Memory(Constructed, ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a memory of the same size."""
 
+    def full_bytes(self, form: Samples) -> int:
+        """Bytes of the full memory, for a budget in bytes.
+
+        Args:
+            form: One sample as it is stored.
+        """
+        return self.buffer_size * size_in_bytes(vars(form))
+
     def grown_state(self, state: dict[str, Any], num_classes: int) -> dict[str, Any]:
         """A saved state for more classes than it was saved with, before it is loaded."""
         return state
@@ -167,7 +175,7 @@ def sized(memory: Memory, buffer_size: int, arguments: dict[str, Any], hparams: 
         hparams: Its hyper-parameters.
     """
     size = memory.buffer_size or buffer_size
-    if arguments.get("buffer_size", size) != size:
+    if arguments.get("buffer_size") not in (None, size):
         note(f"the memory has {size} slots, its own buffer_size, not the {buffer_size} of the method")
         arguments["buffer_size"] = size
     hparams["buffer_size"] = size
@@ -178,6 +186,19 @@ def sized(memory: Memory, buffer_size: int, arguments: dict[str, Any], hparams: 
 def field_lengths(contents: Mapping[str, Any]) -> list[int]:
     """The length of each saved field; -1 for one that is not a tensor of samples."""
     return [len(field) if isinstance(field, Tensor) and field.dim() else -1 for field in contents.values()]
+
+
+def size_in_bytes(values: object) -> int:
+    """Bytes of all tensors in nested dictionaries and lists.
+
+    >>> size_in_bytes({"labels": torch.zeros(3, dtype=torch.long), "policy": [torch.zeros(2), 7]})
+    32
+    """
+    if isinstance(values, Tensor):
+        return values.nbytes
+    if isinstance(values, dict):
+        return size_in_bytes(list(values.values()))
+    return sum(map(size_in_bytes, values)) if isinstance(values, list | tuple) else 0
 
 
 def check_made(memory: Memory, state: Mapping[str, Any]) -> None:

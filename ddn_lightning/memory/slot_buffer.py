@@ -13,7 +13,7 @@ from ddn_lightning.checkpoint.construction import PLAIN
 from ddn_lightning.checkpoint.growth import overlaid
 from ddn_lightning.distributed import moved
 from ddn_lightning.errors import ConfigurationError
-from ddn_lightning.memory.memory import LARGE, OF_ANY_MEMORY, Memory, MemoryOwner, field_lengths
+from ddn_lightning.memory.memory import LARGE, OF_ANY_MEMORY, Memory, MemoryOwner, field_lengths, size_in_bytes
 from ddn_lightning.samples import Samples
 
 HOST_FIELDS = ("tasks",)  # used to select slots on the host
@@ -133,6 +133,10 @@ class SlotBuffer(Memory):
         for name, field in self._fields.items():
             if name not in HOST_FIELDS:
                 self._fields[name] = field.to(device)
+
+    def full_bytes(self, form: Samples) -> int:
+        """Bytes of the samples, of the list of filled slots, and of the attributes of the subclass."""
+        return super().full_bytes(form) + 8 * self.buffer_size + size_in_bytes(self._policy())
 
     def state_dict(self) -> dict[str, Any]:
         """The full state for an exact resume; loads with ``weights_only=True``.

@@ -28,6 +28,7 @@ from ddn_lightning.methods.rar import RAR
 from ddn_lightning.methods.scr import SCR
 from ddn_lightning.methods.si import SI
 from ddn_lightning.methods.slda import SLDA
+from ddn_lightning.methods.temporal_ensemble import TemporalEnsemble
 from ddn_lightning.methods.whole_buffer_distillation import WholeBufferDistillation
 from ddn_lightning.methods.x_der import XDER
 
@@ -61,5 +62,6 @@ __all__ = [
     "LoDM",
     "Mnemonics",
     "PixelDistillation",
+    "TemporalEnsemble",
     "WholeBufferDistillation",
 ]

@@ -43,6 +43,7 @@ class CLSER(ReplayMethod):
     )
 
     lost_in_rounding = "moving averages"
+    cannot_average = "it has averages of its own, see evaluate"
 
     def __init__(
         self,

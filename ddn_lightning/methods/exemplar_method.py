@@ -47,6 +47,16 @@ class ExemplarMethod(ReplayMethod):
         self.old_network = copy.deepcopy(self.network).requires_grad_(False)
         self.register_buffer("is_old_class", torch.zeros(self.num_classes, dtype=torch.bool))
 
+    def resize(self, buffer_size: int) -> None:
+        """Change the number of exemplars."""
+        super().resize(buffer_size)
+        self.exemplars.buffer_size = buffer_size
+
+    def setup(self, stage: str) -> None:
+        """Refuse ``buffer_bytes`` with room for too few exemplars."""
+        super().setup(stage)
+        self._check_buffer_size()
+
     def _check_buffer_size(self) -> None:
         if self.buffer_size < self.num_classes:
             raise ConfigurationError(

@@ -55,6 +55,7 @@ class GDumb(ReplayMethod):
     )
 
     rehearses_labels = False
+    cannot_average = "it trains a new network at a task's end"
 
     def __init__(self, *args: Any, memory: Memory | None = None, memory_epochs: int = 256, **kwargs: Any) -> None:
         balanced = ClassBalancedReservoir() if memory is None else memory

@@ -52,6 +52,7 @@ class LUCIR(ExemplarMethod):
     )
 
     head: CosineHead
+    cannot_average = "it fine-tunes the network at a task's end"
 
     def __init__(
         self,

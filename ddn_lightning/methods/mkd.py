@@ -50,6 +50,7 @@ class MKD(ReplayMethod):
     )
 
     lost_in_rounding = "moving averages"
+    cannot_average = "it has averages of its own, see evaluate"
 
     def __init__(
         self,

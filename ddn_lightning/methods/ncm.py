@@ -41,6 +41,7 @@ class NCM(ReplayMethod):
     lost_in_rounding = "running means"
     class_means: Tensor  # (num_classes, feature_dim); zero for a class without samples
     class_counts: Tensor  # (num_classes)
+    cannot_average = "it takes no step"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

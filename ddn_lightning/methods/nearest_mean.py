@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ddn_lightning.checkpoint.growth import resized
@@ -47,7 +47,7 @@ class NearestMean(ReplayMethod, ABC):
     def _means_of_stored(self) -> Tensor:
         assert self.stored_samples is not None
         stored = self.stored_samples[self.stored_samples.slots]
-        features = self.features_of(stored)
+        features = self._directions(self.outputs_of(self._predicting_backbone, stored))
         labels = stored.labels.to(features.device)
         sums = torch.zeros_like(self.class_means).index_add(0, labels, features)
         counts = torch.bincount(labels, minlength=self.num_classes)
@@ -67,8 +67,12 @@ class NearestMean(ReplayMethod, ABC):
 
     def class_scores(self, images: Tensor) -> Tensor:
         """Negative squared distances to the class means."""
-        features = self._directions(self.backbone(images))
+        features = self._directions(self._predicting_backbone(images))
         return self.masked(-(features[:, None] - self.class_means).square().sum(dim=2))
+
+    @property
+    def _predicting_backbone(self) -> nn.Module:
+        return self.predicting_network.get_submodule("backbone")
 
     def _directions(self, vectors: Tensor) -> Tensor:
         return functional.normalize(vectors) if self.normalise else vectors

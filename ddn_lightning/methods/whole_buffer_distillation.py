@@ -41,6 +41,11 @@ class WholeBufferDistillation(PixelDistillation):
         super().__init__(*args, **kwargs)
         self.register_buffer("soft_labels", torch.zeros(self.buffer_size, self.num_classes))
 
+    def resize(self, buffer_size: int) -> None:
+        """Change the number of slots."""
+        super().resize(buffer_size)
+        self.soft_labels = self.soft_labels.new_zeros(buffer_size, self.num_classes)
+
     def grow(self, num_classes: int) -> None:
         """Change the number of outputs; learned labels give new classes no share."""
         super().grow(num_classes)

@@ -74,6 +74,11 @@ class XDER(DERPlusPlus):
         self.register_buffer("times_drawn", torch.zeros(self.buffer_size, dtype=torch.long))
         self._replayed: tuple[Samples, Tensor] | None = None  # in the current step, with their logits
 
+    def resize(self, buffer_size: int) -> None:
+        """Change the number of slots."""
+        super().resize(buffer_size)
+        self.times_drawn = self.times_drawn.new_zeros(buffer_size)
+
     @property
     def _is_new_class(self) -> Tensor:
         return moved(self.sequence.is_class_of_task[self.task], self.device)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ddn_lightning.report.power import POWER, SeedsNeeded, seeds_needed
-from ddn_lightning.report.seed_group import STATISTICS, SeedGroup, Statistics, baselines_of, by_seed, names_of
+from ddn_lightning.report.seed_group import STATISTICS, Budget, SeedGroup, Statistics, baselines_of, by_seed, names_of
 from ddn_lightning.report.statistic import Estimate, estimate, paired_difference, paired_ratio
 from ddn_lightning.report.tables import NOTHING, as_ranges, csv_table, in_markdown, latex_table, markdown_table, rounded
 from ddn_lightning.runs.recorded_run import RecordedRun
@@ -115,6 +115,7 @@ def compare_groups(
     baseline: str | None = None,
     statistics: Sequence[Statistics] = STATISTICS,
     difference: float = WORTH_FINDING,
+    budget: Budget = "samples",
 ) -> GroupComparison:
     """Compare groups of runs with a baseline on the same data, network and memory.
 
@@ -123,11 +124,12 @@ def compare_groups(
         baseline: Name of the baseline; by default each method is compared with its plain form.
         statistics: BatchNorm statistics to show, where they were evaluated.
         difference: Difference in ACC worth finding, in points.
+        budget: The unit in which comparable groups have equal memories.
 
     Raises:
         ConfigurationError: If no group has the baseline's name.
     """
-    groups, left_out = _seed_groups(runs)
+    groups, left_out = _seed_groups(runs, budget)
     baselines = baselines_of(groups, baseline)
     names = names_of(groups)
     order = {group: number for number, group in enumerate(groups)}
@@ -146,7 +148,7 @@ def compare_groups(
     return GroupComparison(known, left_out, difference)
 
 
-def _seed_groups(runs: Sequence[RecordedRun]) -> tuple[list[SeedGroup], list[str]]:
+def _seed_groups(runs: Sequence[RecordedRun], budget: Budget) -> tuple[list[SeedGroup], list[str]]:
     """The groups of finished runs, and why the other runs are in none."""
     left_out = [f"{run.name}: {'; '.join(run.problems) or 'not finished'}" for run in runs if not run.is_finished]
     groups = []
@@ -157,7 +159,7 @@ def _seed_groups(runs: Sequence[RecordedRun]) -> tuple[list[SeedGroup], list[str
             known = runs_by_seed.setdefault(run.results.seed, run)
             if known is not run:
                 left_out.append(f"{run.name}: repeats seed {run.results.seed} of {known.name}")
-        groups.append(SeedGroup(runs_by_seed))
+        groups.append(SeedGroup(runs_by_seed, budget))
     return groups, left_out
 
 

@@ -17,6 +17,7 @@ from ddn_lightning.runs.results import Results
 Statistics = Literal["running", "calibrated"]
 STATISTICS: tuple[Statistics, ...] = ("running", "calibrated")
 Measure = Literal["acc", "fm", "task_il_acc"]
+Budget = Literal["samples", "bytes"]
 MODEL = "model.init_args."
 TEST_BED = ("data.", f"{MODEL}backbone", "trainer.", "forgetting.over", "forgetting.reference")
 CONTROLS = {"old_memory_weight": 0, "replay_steps": 1, "replay_weight": 1, "running_statistics": "all"}  # when off
@@ -100,9 +101,15 @@ def one_per_seed(runs: Iterable[RecordedRun]) -> list[RecordedRun]:
 
 @dataclass(frozen=True, eq=False)
 class SeedGroup:
-    """Finished runs that differ only in their seed, by seed."""
+    """Finished runs that differ only in their seed, by seed.
+
+    Args:
+        runs: The runs.
+        budget: The unit in which comparable groups have equal memories.
+    """
 
     runs: Mapping[int, RecordedRun]
+    budget: Budget = "samples"
 
     @property
     def first(self) -> RecordedRun:
@@ -125,8 +132,16 @@ class SeedGroup:
         """Data, network, memory and training settings, as JSON: groups are comparable if these are equal."""
         settings = {k: v for k, v in self.first.config.items() if k.startswith(TEST_BED) and k not in IGNORED_KEYS}
         known = {key: value for key, value in settings.items() if value is not None}
-        sizes = [self.results.dataset, self.results.buffer_size, len(self.results.matrix)]
+        sizes = [self.results.dataset, self.memory_size, len(self.results.matrix)]
         return json.dumps([sizes, known], sort_keys=True, default=str)
+
+    @property
+    def memory_size(self) -> int | str:
+        """Samples in memory; or the bytes that were given, or else those that are kept."""
+        if self.budget == "samples" or not self.results.stored_bytes:
+            return self.results.buffer_size
+        given = self.first.config.get(f"{MODEL}buffer_bytes")
+        return f"{sum(self.results.stored_bytes.values()) if given is None else given} bytes"
 
     @property
     def is_plain(self) -> bool:
@@ -178,8 +193,7 @@ def _defaults(method: str) -> dict[str, Any]:
     found = getattr(methods, method, None)
     if not isinstance(found, type):
         return {}
-    constructors = [vars(base)["__init__"] for base in reversed(found.mro()) if "__init__" in vars(base)]
-    arguments = [arg for constructor in constructors for arg in inspect.signature(constructor).parameters.values()]
+    arguments = inspect.signature(found).parameters.values()
     defaults = {arg.name: arg.default for arg in arguments if arg.default is not inspect.Parameter.empty}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
@@ -231,7 +245,7 @@ def names_of(groups: Sequence[SeedGroup]) -> dict[SeedGroup, str]:
     """A name for each group: the method, its test bed where these vary, and settings that differ from its baseline."""
     baselines = baselines_of(groups)
     varied = varied_settings(group.first for group in groups)
-    sizes = {(group.results.dataset, group.results.buffer_size) for group in groups}
+    sizes = {(group.results.dataset, group.memory_size) for group in groups}
     index = {group: number for number, group in enumerate(groups)}
     names = {}
     for group, number in index.items():
@@ -247,7 +261,7 @@ def names_of(groups: Sequence[SeedGroup]) -> dict[SeedGroup, str]:
                 or (one.key.endswith(CLASS) and one.values[number] != "null")  # a trick of the baseline itself
             )
         ]
-        prefix = f"{group.results.dataset}, memory {group.results.buffer_size}: " if len(sizes) > 1 else ""
+        prefix = f"{group.results.dataset}, memory {group.memory_size}: " if len(sizes) > 1 else ""
         names[group] = prefix + ", ".join([group.title, *settings])
     counts = Counter(names.values())
     return {group: f"{name} ({group.first.name})" if counts[name] > 1 else name for group, name in names.items()}

@@ -33,10 +33,10 @@ cifar10@16,ResNet18 width 16,online,200,scr,none,,12,80,50,80,,,1,ddn fit
 
 def test_every_method_has_a_line_with_its_page_and_its_cost() -> None:
     assert list(ROWS) == list(METHODS)
-    assert {len(line) for line in LINES} == {5}
+    assert {len(line) for line in LINES} == {6}
     for name, cells in ROWS.items():
         assert f"[{METHODS[name].title}]({METHODS[name].key}.md)" in cells[0]
-        assert cells[3] == step_cost(name)
+        assert cells[4] == step_cost(name)
     assert step_cost("ER") == "1.00"
     assert float(step_cost("RAR")) > 8  # ten steps
     assert step_cost("Unknown") == "-"
@@ -48,6 +48,14 @@ def test_every_method_has_a_line_with_its_accuracy() -> None:
     assert reached.keys() == NAMES.keys()
     assert reached["er"] == [str(published("er")), measured("er")]
     assert reached["gss"][0] == "-"
+
+
+def test_every_method_says_what_it_keeps() -> None:
+    images, network = 200 * (3 * 32 * 32 + 3 * 8), 1_094_750 * 4 + 12_160  # in float32, with BatchNorm's
+    kept = {name: ROWS[name][2] for name in ("ER", "DERPlusPlus", "CLSER", "Finetune")}
+    outputs = 200 * 10 * 4
+    expected = {"ER": images, "DERPlusPlus": images + outputs, "CLSER": images + 2 * network}
+    assert kept == {name: f"{number / 1e6:.2f} MB" for name, number in expected.items()} | {"Finetune": "-"}
 
 
 def test_no_cost_is_written_by_hand() -> None:

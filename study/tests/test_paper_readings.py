@@ -66,7 +66,7 @@ def watched(
             expected = hypergradient(method.network, self, drawn["inner"], drawn["outer"], lr, is_mixed)
             stepped = super()._descend(value, optimizer)
             for found, gradient in zip(self.generator_net.parameters(), expected, strict=True):
-                assert torch.allclose(found.grad, gradient, rtol=1e-8, atol=1e-14)
+                assert (found.grad - gradient).norm() <= 1e-6 * gradient.norm()  # a forward difference
             assert max(gradient.abs().max() for gradient in expected) > 0
             updates.append((method.task, drawn["outer"]))
             return stepped

@@ -176,8 +176,8 @@ def test_another_version_is_measured_in_turn(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "before").mkdir()
     (tmp_path / "before/versioned.py").write_text("sum(range(10**7))")
     starts = {
-        start_up.LIBRARIES: ["-c", "pass"],
-        "work": ["-c", "import os, sys\nif 'before' in sys.path[1]:\n import versioned"],
+        start_up.LIBRARIES: ["-c", "sum(range(10**6))"],
+        "work": ["-c", "import sys\nsum(range(10**6))\nif 'before' in sys.path[1]:\n import versioned"],
     }
     monkeypatch.setattr(start_up, "STARTS", starts)
     rows = columns(run(start_up, monkeypatch, tmp_path, "--before", str(tmp_path / "before")), "start")

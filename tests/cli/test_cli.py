@@ -239,7 +239,7 @@ def bad(*options: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["--model", "ERR"], "model: ERR is not a known class; the choices are "),
         (
             ["--data", "SplitDigit"],
-            "SplitCIFAR10, SplitCIFAR100, SplitDigits, SplitDomainFolder, SplitImageFolder, SplitTinyImageNet",
+            "SplitDigit is not a known class; the choices are GrownSequence, SplitCIFAR10, SplitCIFAR100, ",
         ),
         (["--model.backbone", "Resnet"], "model.backbone: Resnet is not a known class; the choices are"),
         (["--model.buffer_size", "-5"], "buffer_size must be positive, got -5"),

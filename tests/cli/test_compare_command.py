@@ -282,3 +282,31 @@ def test_a_table_has_no_control_characters_of_a_foreign_run(
     table = Path("table.md").read_text() if options else capsys.readouterr().out
     assert "gone" in table
     assert "\x1b" not in table
+
+
+def test_runs_of_equal_bytes_are_compared_whatever_their_number_of_samples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for seed in (20, 21):
+        kept = {"samples": 990, "others": 0}
+        write_run(f"er-{seed}", seed, 50, model={"buffer_bytes": 1000}, buffer_size=11, stored_bytes=kept)
+        pcr = {"method": "PCR", "buffer_size": 9, "stored_bytes": {"samples": 900, "others": 60}}
+        write_run(f"pcr-{seed}", seed, 55, model={"buffer_bytes": 1000}, **pcr)
+        write_run(f"other-{seed}", seed, 60, model={"buffer_bytes": 2000}, **pcr)
+    by_samples = table(capsys, "--baseline", "er")
+    assert {row["against"] for row in by_samples.values()} == {""}
+    by_bytes = table(capsys, "--baseline", "er", "--by", "bytes")
+    assert {name: row["against"] for name, row in by_bytes.items()} == {
+        "digits, memory 1000 bytes: ER running": "",
+        "digits, memory 1000 bytes: PCR running": "digits, memory 1000 bytes: ER",
+        "digits, memory 2000 bytes: PCR running": "",
+    }
+
+
+def test_bytes_that_were_kept_stand_for_a_budget_that_was_not_given(capsys: pytest.CaptureFixture[str]) -> None:
+    for method, samples in (("ER", 50), ("MIR", 50), ("DER", 40)):
+        kept = {"samples": 88 * samples + (80 if method == "DER" else 0), "others": 0}
+        write_run(method, 20, 50, method=method, buffer_size=samples, stored_bytes=kept)
+    rows = table(capsys, "--baseline", "er", "--by", "bytes")
+    assert rows["digits, memory 4400 bytes: MIR running"]["against"] == "digits, memory 4400 bytes: ER"
+    assert rows["digits, memory 3600 bytes: DER running"]["against"] == ""

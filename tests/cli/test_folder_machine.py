@@ -69,6 +69,15 @@ class RunHere:
         return self.returncode
 
 
+@contextlib.contextmanager
+def plans_run_here() -> Iterator[None]:
+    with (
+        mock.patch.object(subprocess, "Popen", RunHere),
+        mock.patch.multiple(executor, CAN_FORK=False, POLL_SECONDS=0),
+    ):
+        yield
+
+
 def code_of(arguments: list[str]) -> int:
     try:
         return main(arguments)
@@ -161,12 +170,12 @@ class FolderMachine(RuleBasedStateMachine):
 
     @rule()
     def reproduce(self) -> None:
-        with mock.patch.object(subprocess, "Popen", RunHere), mock.patch.object(executor, "POLL_SECONDS", 0):
+        with plans_run_here():
             self.command("reproduce", "digits", "--methods", "er", "--plugins", "none", "--seeds", "1", "2", *DIGITS)
 
     @rule()
     def tune(self) -> None:
-        with mock.patch.object(subprocess, "Popen", RunHere), mock.patch.object(executor, "POLL_SECONDS", 0):
+        with plans_run_here():
             self.command("tune", "--methods", "er", "--trials", "1", *DIGITS)
 
     @rule(name=NAMES, what=st.sampled_from(("report", "compare", "predict", "test", "validate")))

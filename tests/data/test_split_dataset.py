@@ -312,7 +312,10 @@ def test_from_datasets_makes_one_from_any_class() -> None:
 
 
 def test_the_default_name_of_a_run_is_known_before_its_data_is_built() -> None:
-    data, model = Namespace(class_path="ddn_lightning.data.split_dataset.SplitDataset"), Namespace(class_path="x.ER")
+    data, model = (
+        Namespace(class_path="ddn_lightning.data.split_dataset.SplitDataset"),
+        Namespace(class_path="x.ER", init_args={"distiller": None}),
+    )
     config = Namespace(data=data, model=model, seed_everything=0, grow=None)
     assert default_name(config) == "er-dataset-seed0"
 

@@ -42,8 +42,8 @@ def assert_unchanged(method: ReplayMethod, before: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("callback", "reason"),
     [
-        (EMAWeightAveraging(), "average counters.*CLSER"),
-        (StochasticWeightAveraging(swa_lrs=0.1), "after the last evaluation.*CLSER"),
+        (EMAWeightAveraging(), "not see its weights.*evaluate_average"),
+        (StochasticWeightAveraging(swa_lrs=0.1), "after the last evaluation.*evaluate_average"),
         (EarlyStopping(monitor="val/average_accuracy"), "before the later tasks: choose epochs_per_task"),
         (GradientAccumulationScheduler({0: 2}), "raise batch_size"),
     ],

@@ -22,15 +22,13 @@ from ddn_lightning import (
     ICaRL,
     LabelNoise,
     LongTail,
-    Observations,
     PermutedPixels,
     ReplayMethod,
     RotatedImages,
     Stream,
 )
-from ddn_lightning.checkpoint.record import CHECKPOINT_KEY, table_of_contents
 from ddn_lightning.core.start_checks import obstacle_to
-from ddn_lightning.data.streams.streams import NO_STREAM, Streams
+from ddn_lightning.data.streams.streams import Streams
 from ddn_lightning.names import METHODS, STREAMS, stream_table
 
 DOCS = Path(__file__).parents[2] / "docs" / "streams.md"
@@ -128,23 +126,6 @@ def test_a_checkpoint_of_another_stream_is_refused(
     fit(lambda: build(Finetune), sequence(there), max_steps=2).trainer.save_checkpoint(tmp_path / "run.ckpt")
     with pytest.raises(ConfigurationError, match=message):
         fit(lambda: build(Finetune), sequence(here), ckpt_path=tmp_path / "run.ckpt")
-
-
-def test_a_checkpoint_of_version_0_1_resumes_bit_for_bit(fit: Fit, tmp_path: Path) -> None:
-    path, make = tmp_path / "run.ckpt", lambda: build(ER)
-    fit(make, sequence(None), max_steps=3, callbacks=[Observations()]).trainer.save_checkpoint(path)
-    checkpoint = torch.load(path, weights_only=True)
-    record = checkpoint[CHECKPOINT_KEY]
-    for name in NO_STREAM:
-        del record["sequence"][name]
-    observed = checkpoint["callbacks"]["Observations"]
-    del observed["is_class_of_task"], observed["stream"]
-    observed["task_classes"] = torch.arange(6).view(3, 2)
-    del record["contents"]
-    record["contents"] = table_of_contents(checkpoint)
-    torch.save(checkpoint, path)
-    resumed = fit(make, sequence(None), ckpt_path=path, callbacks=[Observations()], seed=9)
-    assert difference(dict(resumed.state_dict()), dict(fit(make, sequence(None)).state_dict())) is None
 
 
 def test_default_arguments_may_be_given_or_left_out(fit: Fit, tmp_path: Path) -> None:

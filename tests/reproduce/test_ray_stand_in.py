@@ -10,7 +10,6 @@ import pytest
 from test_executor import PROGRAM, make_runs, starts, states
 
 from ddn_lightning.reproduce import ray_executor
-from ddn_lightning.reproduce.executor import ProcessExecutor
 from ddn_lightning.reproduce.plan import Run
 from ddn_lightning.reproduce.ray_executor import LOST_MACHINES, RayExecutor
 from ddn_lightning.runs.results import read_result
@@ -67,7 +66,7 @@ class StandIn:
 def execute(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[Run]], list[Any]]:
     def execute(losses: int, runs: list[Run]) -> list[Any]:
         monkeypatch.setattr(ray_executor, "_import_ray", lambda: StandIn(losses))
-        monkeypatch.setattr(ray_executor, "ProcessExecutor", partial(ProcessExecutor, program=PROGRAM))
+        monkeypatch.setattr(ray_executor, "PROGRAM", PROGRAM)
         return list(RayExecutor().execute(runs))
 
     return execute
