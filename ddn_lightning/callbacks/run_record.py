@@ -58,7 +58,7 @@ class RunRecord(TaskCallback):
         self.has_begun = False
         self._changes: list[str] = []
         self._seconds_before = 0.0
-        self._processor_before: float | None = 0.0  # seconds; None if the checkpoint does not record it
+        self._processor_before = 0.0  # seconds
         self._processor_started: float | None = None
         self._processes = 1
         self._output: list[Table | str] = []
@@ -136,7 +136,7 @@ class RunRecord(TaskCallback):
             steps=trainer.global_step,
             chosen_on_seeds=tuple((load_yaml(self.config) or {}).get("chosen_on_seeds") or ()),
             seconds=round(self._seconds, 1),
-            cpu_minutes=None if processor is None else round(processor / 60, 4),
+            cpu_minutes=round(processor / 60, 4),
             anytime=anytime,
         )
         write_results(self.folder, self.results)
@@ -181,10 +181,8 @@ class RunRecord(TaskCallback):
         return self._seconds_before + (0 if self._started is None else time.monotonic() - self._started)
 
     @property
-    def _processor_seconds(self) -> float | None:
+    def _processor_seconds(self) -> float:
         """Processor time of all threads; with several processes, the first one's time for each of them."""
-        if self._processor_before is None:
-            return None
         started = self._processor_started
         now = 0.0 if started is None else self._processes * (time.process_time() - started)
         return self._processor_before + now
