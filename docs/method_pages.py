@@ -11,7 +11,6 @@ from ddn_lightning.names import METHODS
 from study.measured import measured_runs, measured_table
 from study.method_table import step_cost
 from study.published import measured, published
-from study.recorded_cost import COMMAND
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -31,17 +30,17 @@ def _facts(class_name: str) -> str:
     rows = {
         "class": f"[`{class_name}`][ddn_lightning.methods.{class_name}]",
         "source": facts.reference,
-        "file": f"`-c configs/method/{facts.key}.yaml`",
-        "stores besides images and labels": facts.stores,
-        "cost per step beyond ER's": facts.cost,
-        f"a step in ER steps (`{COMMAND}`)": step_cost(class_name),
-        "takes a distiller": "yes" if method.takes_distiller() else "no",
+        "configuration": f"`-c configs/method/{facts.key}.yaml`",
+        "also stores": facts.stores,
+        "extra work": facts.cost,
+        "a step in [ER steps](../glossary.md)": f"{step_cost(class_name)} ([how it is measured](../science/speed.md))",
+        "distiller": "yes" if method.takes_distiller() else "no",
         "tasks may share classes": f"no: {why}" if (why := method.needs_disjoint_classes) else "yes",
     }
     if (known := published(facts.key)) is not None:
         details = ", ".join(filter(None, [known.network, known.note]))
-        rows["ACC online on Split CIFAR-10, as published"] = f"{known}: {details}"
-        rows["the same of ours, ResNet18 width 20, M = 200"] = measured(facts.key)
+        rows["[ACC](../glossary.md) online on Split CIFAR-10, published"] = f"{known}: {details}"
+        rows["our ACC, ResNet18 width 20, 200 stored samples"] = measured(facts.key)
     first, *others = (f"| {name} | {value} |" for name, value in rows.items())
     return "\n".join([first, "|---|---|", *others])
 
@@ -51,7 +50,7 @@ def _settings(key: str) -> str:
         rows = [row for row in csv.DictReader(file) if row["method"] == key]
     if not rows:
         return ""
-    head = ["## Settings", "", "| preset | for | options | source |", "|---|---|---|---|"]
+    head = ["## Settings", "", "| preset | applies to | options | source |", "|---|---|---|---|"]
     for row in rows:
         where = " ".join(row[name] for name in ("setting", "data", "buffer", "plugin") if row[name]) or "all"
         head.append(f"| {row['preset']} | {where} | `{row['overrides']}` | {row['source']} |")
@@ -60,4 +59,5 @@ def _settings(key: str) -> str:
 
 def _results(key: str) -> str:
     table = measured_table([run for run in measured_runs() if run.group.method == key])
-    return f"## Results\n\nOur own runs, from `study/measured.csv`.\n\n{table}" if table else ""
+    note = "Our own runs. [All runs](../science/all_runs.md#means-and-differences) explains the columns."
+    return f"## Results\n\n{note}\n\n{table}" if table else ""

@@ -18,21 +18,20 @@ INSTEAD: Kinds = ("calibrated", "running")
 Source = tuple[Arm, Arm, Measure, Kinds]
 Sentence = tuple[str, tuple[Source, ...]]
 CALIBRATION: Sentence = (
-    "with the statistics of the images in memory instead, at no cost in training, the same weights change by {} in ACC "
-    "and {} in FM",
+    "calibrated statistics, which cost no training, change ER by {} in ACC and by {} in FM",
     tuple((ALONE, ALONE, measure, INSTEAD) for measure in MEASURES),
 )
 DDN: Sentence = (
-    "DDN with its exact gradient changes ER's ACC by {} and its FM by {}; calibrated, by {} and {}",
+    "DDN with its exact gradient changes ER by {} in ACC and by {} in FM; calibrated, by {} and {}",
     tuple((EXACT, ALONE, measure, kind) for kind in (RUNNING, CALIBRATED) for measure in MEASURES),
 )
 LABELS: Sentence = (
-    "against the same rehearsal with hard labels DDN's are worth {} ACC, calibrated {}; against labels spread evenly, "
-    "with nothing learned, {}, calibrated {}",
+    "the labels of DDN differ from hard labels on the same draw by {} in ACC, calibrated {}; they differ from labels "
+    "spread evenly, with nothing learned, by {}, calibrated {}",
     tuple((EXACT, control, "acc", kind) for control in (HARD, SPREAD) for kind in (RUNNING, CALIBRATED)),
 )
 COST: Sentence = (
-    "a second plain step per batch, in less time than DDN takes, differs from DDN by {} in ACC and {} in FM; "
+    "a second step of ER per batch, which takes less time than DDN, differs from DDN by {} in ACC and by {} in FM; "
     "calibrated, by {} and {}",
     tuple((TWO_STEPS, EXACT, measure, kind) for kind in (RUNNING, CALIBRATED) for measure in MEASURES),
 )
@@ -50,17 +49,16 @@ SENTENCES: Sequence[tuple[Bed, Sentence]] = (
 def headline(runs: Sequence[MeasuredRun]) -> str:
     """What the runs show, a sentence for each test bed and question, as Markdown."""
     known = reported(runs)
-    said = [(bed, words, _values(known, bed, sources)) for bed, (words, sources) in SENTENCES]
-    said = [(bed, words, values) for bed, words, values in said if None not in values]
-    numbers = iter(marked([value for _, _, values in said for value in values]))
+    found = [(bed, words, _values(known, bed, sources)) for bed, (words, sources) in SENTENCES]
+    found = [(bed, words, values) for bed, words, values in found if None not in values]
+    numbers = iter(marked([value for _, _, values in found for value in values]))
     lines = []
-    for bed, words, values in said:
+    for bed, words, values in found:
         lines.append(f"- {bed_title(bed)}: {words.format(*(next(numbers) for _ in values))}.")
-    size = family_size([value for _, _, values in said for value in values])
+    size = family_size([value for _, _, values in found for value in values])
     note = (
-        "Online; ResNet-18; differences paired by seed with 95 % intervals (number of seeds); BatchNorm's running "
-        f"statistics unless it says calibrated. Bold is shown after Holm's correction for these {size} differences; "
-        "what is not bold is not shown."
+        "Online, ResNet-18, running statistics unless calibrated. Differences are paired by seed, with 95 % intervals "
+        f"and the number of seeds. Only bold differences are shown after Holm's correction for these {size}."
     )
     return "\n".join([*lines, "", note])
 

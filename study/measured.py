@@ -1,6 +1,7 @@
 """What we have measured ourselves, run by run, and the table that the README shows of it."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,8 +148,24 @@ def measured_table(runs: Sequence[MeasuredRun]) -> str:
         members = [group for group in by_method if group.test_bed == bed]
         for group in members:
             lines += [_row(group, kind, groups) for kind in STATISTICS if _values(groups[group], "acc", kind)]
-        parts.append("\n".join([*lines, "", f"```bash\n{groups[members[0]][0].command}\n```"]))
+        parts.append("\n".join([*lines, "", "```bash", *command_lines(groups[members[0]][0].command), "```"]))
     return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def command_lines(command: str, width: int = 100) -> list[str]:
+    r"""Break a command into lines that fit a page; an option and its value stay together.
+
+    >>> command_lines("ddn fit -c base.yaml --model ER", width=20)
+    ['ddn fit \\', '    -c base.yaml \\', '    --model ER']
+    """
+    first, *words = re.split(r" (?=-)", command)
+    lines = [first]
+    for word in words:
+        if len(lines[-1]) + len(word) + 3 <= width:  # a blank before it, a blank and a backslash after it
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"    {word}")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def difference(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ddn_lightning.names import title_of
 from ddn_lightning.report.statistic import Estimate, estimate
 from ddn_lightning.report.tables import NOTHING, as_ranges, markdown_table
-from study.measured import HARD_CONTROL, Group, MeasuredRun, reported
+from study.measured import HARD_CONTROL, Group, MeasuredRun, command_lines, reported
 
 PRETRAINED = "EfficientNet-Lite0 at 96, frozen"
 SCRATCH = ("ResNet18 width 20", "ResNet18 width 20 in bf16-mixed")
@@ -23,7 +23,8 @@ def pretrained_table(runs: Sequence[MeasuredRun]) -> str:
         ours.sort(key=lambda group: (group.buffer_size, -_mean(groups[group]).mean))
         command = groups[next(group for group in ours if group.network == PRETRAINED)][0].command
         rows = [_row(group, groups[group]) for group in ours]
-        parts.append(f"**{data}**, online\n\n{markdown_table(HEADER, rows)}\n\n```text\n{command}\n```")
+        shown = "\n".join(command_lines(command))
+        parts.append(f"**{data}**, online\n\n{markdown_table(HEADER, rows)}\n\n```text\n{shown}\n```")
     return "\n\n".join(parts) or "Nothing was measured yet."
 
 

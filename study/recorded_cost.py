@@ -1,12 +1,13 @@
-"""The cost of a step of each method, as ``benchmarks.steps`` has recorded it."""
+"""The cost of a step of each method, as ``benchmarks.steps`` has recorded it.
+
+``python -m benchmarks.steps --methods all --plug_ins none exact --rounds 4`` makes the record.
+"""
 
 import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-
-COMMAND = "python -m benchmarks.steps --methods all --plug_ins none exact --rounds 4"  # makes the record
 
 
 @cache

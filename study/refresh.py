@@ -25,7 +25,7 @@ from study.gain_figure import gain_figure
 from study.headline import headline, levels
 from study.labels import label_table
 from study.measured import measured_runs, measured_table
-from study.method_table import method_table
+from study.method_table import method_table, reached_table
 from study.paper_figures import weights_figure
 from study.pretrained import pretrained_table
 from study.published import memory_table
@@ -45,6 +45,7 @@ def parts() -> dict[str, str]:
     cells = cells_beside_paper(runs)
     return {
         "methods": method_table(),
+        "reached": reached_table(),
         "either memory": memory_table(),
         "streams": stream_table(),
         "measured": measured_table(runs),

@@ -19,8 +19,9 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """All commands of the shell blocks, each once."""
-    lines = [line for block in blocks(text, "bash") for line in block.splitlines() if not line.startswith("#")]
+    """All commands of the shell blocks, each once and on one line."""
+    joined = [re.sub(r" \\\n\s*", " ", block) for block in blocks(text, "bash")]
+    lines = [line for block in joined for line in block.splitlines() if not line.startswith("#")]
     return list(dict.fromkeys(command.strip() for line in lines for command in line.split(" && ")))
 
 

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from documents import ROOT, blocks, commands
 
 import ddn_lightning
 from ddn_lightning import ER
@@ -12,11 +13,10 @@ from ddn_lightning.cli import main
 from ddn_lightning.cli.parser import class_names
 from ddn_lightning.data.streams.stream import Stream
 
-ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "streams.md").read_text()
-BLOCKS = [block.splitlines() for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S)]
-COMMANDS = [line for block in BLOCKS for line in block if "--grow" not in line]
-(GROWING,) = [block for block in BLOCKS if any("--grow" in line for line in block)]
+BLOCKS = [commands(f"```bash\n{block}```") for block in blocks(TEXT, "bash")]
+COMMANDS = [command for block in BLOCKS for command in block if "--grow" not in command]
+(GROWING,) = [block for block in BLOCKS if any("--grow" in command for command in block)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -72,7 +72,7 @@ def test_the_front_page_says_what_is_known_of_each_test_bed() -> None:
     small = [*runs(ALONE, 30, 50), *runs(EXACT, 36, 40), *runs(HARD, 34, 42), *runs(SPREAD, 36, 40)]
     few = headline(small)
     assert few.count("\n- ") + few.startswith("- ") == 1
-    assert "hard labels DDN's are worth **+2.00 [" in few
+    assert "hard labels on the same draw by **+2.00 [" in few
     wide = [*runs(ALONE, 40, 50, PAPER), *runs(EXACT, 46, 40, PAPER)]
     more = headline([*small, *wide, *runs(TWO_STEPS, 38, 55)])
     assert re.findall(r"- (.*?, M = 200):", more) == [

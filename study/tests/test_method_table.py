@@ -9,7 +9,7 @@ import pytest
 from ddn_lightning.names import METHODS
 from study import published as module
 from study.measured import measured_runs
-from study.method_table import method_table, step_cost
+from study.method_table import method_table, reached_table, step_cost
 from study.published import measured, memory_table, published
 
 LINES = [line.strip("| ").split(" | ") for line in method_table().splitlines() if line.startswith("| [")]
@@ -33,13 +33,21 @@ cifar10@16,ResNet18 width 16,online,200,scr,none,,12,80,50,80,,,1,ddn fit
 
 def test_every_method_has_a_line_with_its_page_and_its_cost() -> None:
     assert list(ROWS) == list(METHODS)
-    assert {len(line) for line in LINES} == {7}
+    assert {len(line) for line in LINES} == {6}
     for name, cells in ROWS.items():
         assert f"[{METHODS[name].title}]({METHODS[name].key}.md)" in cells[0]
         assert cells[4] == step_cost(name)
     assert step_cost("ER") == "1.00"
     assert float(step_cost("RAR")) > 8  # ten steps
     assert step_cost("Unknown") == "-"
+
+
+def test_every_method_has_a_line_with_its_accuracy() -> None:
+    lines = [line.strip("| ").split(" | ") for line in reached_table().splitlines() if line.startswith("| [")]
+    reached = {line[0].partition("](")[2].removesuffix(".md)"): line[1:] for line in lines}
+    assert reached.keys() == NAMES.keys()
+    assert reached["er"] == [str(published("er")), measured("er")]
+    assert reached["gss"][0] == "-"
 
 
 def test_every_method_says_what_it_keeps() -> None:
