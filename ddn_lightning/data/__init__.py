@@ -22,6 +22,7 @@ from ddn_lightning.data.streams.label_noise import LabelNoise
 from ddn_lightning.data.streams.long_tail import LongTail
 from ddn_lightning.data.streams.permuted_pixels import PermutedPixels
 from ddn_lightning.data.streams.rotated_images import RotatedImages
+from ddn_lightning.data.streams.shifted_classes import ShiftedClasses
 from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.task_loader import TaskLoader
 from ddn_lightning.data.task_sequence import TaskSequence
@@ -40,6 +41,7 @@ __all__ = [
     "Plan",
     "RandAugment",
     "RotatedImages",
+    "ShiftedClasses",
     "SplitCIFAR10",
     "SplitCIFAR100",
     "SplitCLEAR10",
