@@ -23,6 +23,7 @@ from torch.optim import LBFGS, SGD, AdamW
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from trials import (
     Check,
+    PlainLogger,
     Row,
     called_in_order,
     clipped_to,
@@ -36,6 +37,7 @@ from trials import (
     monitors_rates,
     offline_wandb,
     overfits,
+    plain_arguments,
     rates,
     resumes,
     resumes_finetuning,
@@ -249,6 +251,7 @@ LOGGERS = [
     Row("`CSVLogger`", RECORDED, logs(CSVLogger, hparams_file)),
     Row("`TensorBoardLogger`", RECORDED, logs(TensorBoardLogger, hparams_file)),
     Row("`WandbLogger(offline=True)`", RECORDED, logs(offline_wandb, wandb_config)),
+    Row("a `Logger` of your own, with the calls of MLflow's and Comet's", RECORDED, logs(PlainLogger, plain_arguments)),
 ]
 
 TABLE = {

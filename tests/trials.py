@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from lightning.fabric.utilities.logger import _add_prefix, _convert_params, _flatten_dict
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import BackboneFinetuning, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, WandbLogger
@@ -300,6 +301,31 @@ def wandb_config(logger: Any) -> dict[str, Any]:
     """What Weights & Biases has received; ends its processes."""
     found = dict(logger.experiment.config)
     import_module("wandb").teardown()
+    return found
+
+
+class PlainLogger(Logger):
+    """Keeps what it receives as MLflow's and Comet's loggers send it: flat, by name, numbers alone as metrics."""
+
+    name, version = "plain", 0
+
+    def __init__(self, _: Path) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.metrics: list[dict[str, float]] = []
+
+    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
+        self.arguments |= _flatten_dict(_convert_params(params))
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        assert step is not None
+        assert {type(value) for value in metrics.values()} <= {int, float}
+        self.metrics.append(_add_prefix(metrics, "", "/"))
+
+
+def plain_arguments(logger: Any) -> dict[str, Any]:
+    """What the plain logger has received, besides the accuracy of each task."""
+    assert {f"val/accuracy/task_{task}" for task in (1, 2, 3)} <= {name for row in logger.metrics for name in row}
+    found: dict[str, Any] = logger.arguments
     return found
 
 

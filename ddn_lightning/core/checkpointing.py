@@ -95,7 +95,8 @@ def restore(method: Any, checkpoint: dict[str, Any]) -> Restored | None:
         return None
     if method.trainer.precision == "64-true":
         method.double()  # Lightning does this after it has restored the weights, which would round them
-    method.sequence.resume_from(record["sequence"])
+    if is_fit or method.has_sequence:
+        method.sequence.resume_from(record["sequence"])
     if is_growing:
         if method.hparams.get("buffer_bytes") is not None:  # new classes leave the number of samples as it is
             set_size(method, model_of(checkpoint)[INIT_ARGS]["buffer_size"])

@@ -586,7 +586,7 @@ class MethodBase(LightningModule, Constructed, ABC):
         """
         save_pretrained(checkpoint_of(self), Path(folder), command)
 
-    def validation_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
+    def validation_step(self, batch: Samples | Sequence[Tensor], batch_index: int, dataloader_idx: int = 0) -> Tensor:
         """Scores of a test batch, for the callbacks to measure; on a user's raw images and labels, log the accuracy."""
         scores = self.class_scores(self.normalised(raw_batch(batch)))
         if not isinstance(batch, Samples):
@@ -594,11 +594,13 @@ class MethodBase(LightningModule, Constructed, ABC):
             self.log("accuracy", 100 * hits.mean(), batch_size=len(hits), sync_dist=True)
         return scores
 
-    def test_step(self, batch: Samples | Sequence[Tensor], batch_index: int) -> Tensor:
+    def test_step(self, batch: Samples | Sequence[Tensor], batch_index: int, dataloader_idx: int = 0) -> Tensor:
         """Scores of a test batch, as in :meth:`validation_step`."""
         return self.validation_step(batch, batch_index)
 
-    def predict_step(self, batch: Samples | Tensor | Sequence[Tensor], batch_index: int) -> Tensor:
+    def predict_step(
+        self, batch: Samples | Tensor | Sequence[Tensor], batch_index: int, dataloader_idx: int = 0
+    ) -> Tensor:
         """The predicted classes of a batch of raw ``uint8`` images, alone or with labels."""
         return self.class_scores(self.normalised(raw_batch(batch))).argmax(dim=1)
 

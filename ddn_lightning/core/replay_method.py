@@ -31,7 +31,7 @@ from ddn_lightning.distill.label_distiller import LabelDistiller
 from ddn_lightning.distill.replay_loss import ReplayLoss
 from ddn_lightning.distill.term import HardLabelControl, Term
 from ddn_lightning.distributed import average_batch_norm, gather_shares
-from ddn_lightning.errors import check_not_negative, check_positive, check_returned
+from ddn_lightning.errors import ConfigurationError, check_not_negative, check_positive, check_returned
 from ddn_lightning.lightning_internals import drop_old_values, is_logged, is_resuming, restore_position
 from ddn_lightning.memory.memory import Memory, sized
 from ddn_lightning.memory.reservoir_buffer import ReservoirBuffer
@@ -216,6 +216,11 @@ class ReplayMethod(MethodBase, ABC):
         """Check the data against the network; for a fit, reset all parts."""
         if self.transform is not None and (stage == "predict" or (stage != "fit" and not self.has_sequence)):
             return
+        if stage != "fit" and not self.has_sequence:
+            raise ConfigurationError(
+                f"a new {type(self).__name__} does not know how to normalise images: evaluate a trained one, such as "
+                "ddn_lightning.load(checkpoint)"
+            )
         sequence, is_fit = self.sequence, stage == "fit"
         is_continued = is_fit and (is_resuming(self.trainer) or growth.is_continuation(self, sequence))
         check_sequence(self, sequence, may_grow=is_continued and isinstance(sequence, GrownSequence))

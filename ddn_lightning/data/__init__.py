@@ -16,6 +16,7 @@ from ddn_lightning.data.split_torchvision import SplitTorchvision
 from ddn_lightning.data.streams.domain_stream import Corruptions, DomainStream, PermutedPixels, RotatedImages
 from ddn_lightning.data.streams.fewer_samples import FewShot, LongTail
 from ddn_lightning.data.streams.label_noise import LabelNoise
+from ddn_lightning.data.streams.shifted_classes import ShiftedClasses
 from ddn_lightning.data.streams.stream import Stream
 from ddn_lightning.data.streams.without_boundaries import Blurry, GaussianDrift
 from ddn_lightning.data.task_loader import TaskLoader
@@ -35,6 +36,7 @@ __all__ = [
     "Plan",
     "RandAugment",
     "RotatedImages",
+    "ShiftedClasses",
     "SplitCIFAR10",
     "SplitCIFAR100",
     "SplitCLEAR10",

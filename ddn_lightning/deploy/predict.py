@@ -95,6 +95,11 @@ def raw_batch(batch: Samples | Tensor | Sequence[Tensor]) -> Tensor:
     """The raw images of a batch, alone or with labels; refuse normalised ones."""
     if isinstance(batch, Samples):
         return batch.images
+    if not isinstance(batch, Tensor | list | tuple):
+        raise ConfigurationError(
+            f"a batch must be images or (images, labels), got a {type(batch).__name__}: give the loader a collate_fn, "
+            "or make a sequence by TaskSequence.from_datasets(..., image=..., label=...)"
+        )
     images = batch if isinstance(batch, Tensor) else batch[0]
     if images.dtype != torch.uint8 and not is_features(images):
         dtype = str(images.dtype).removeprefix("torch.")

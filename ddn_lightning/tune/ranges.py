@@ -59,10 +59,13 @@ class Range:
 def ranges_of(configs: Path, method: str, plugin: str) -> tuple[Range, ...]:
     """The ranges for a method with a plug-in: of every study, of the method, then of the plug-in.
 
+    Those of a user's class are in the current folder, in a file with the name of its import path.
+
     Raises:
         ConfigurationError: If there are none, or if a file is wrong.
     """
-    paths = [configs / FOLDER / f"{name}.yaml" for name in (FOR_ALL, method, plugin)]
+    folders = {name: Path() if "." in name else configs / FOLDER for name in (FOR_ALL, method, plugin)}
+    paths = [folder / f"{name}.yaml" for name, folder in folders.items()]
     found = [path for path in paths if path.is_file()]
     ranges = {one.option: one for path in found for one in read_ranges(path)}
     if not ranges:

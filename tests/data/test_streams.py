@@ -4,6 +4,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from lightning.pytorch import Trainer
-from tiny import TinySequence, small_net
+from tiny import MakeTrainer, TinySequence, small_net
 
 from ddn_lightning import (
     ER,
@@ -28,7 +29,9 @@ from ddn_lightning import (
     ReservoirBuffer,
     RotatedImages,
     Samples,
+    ShiftedClasses,
     Stream,
+    load,
 )
 from ddn_lightning.data.class_order import class_matrix
 from ddn_lightning.data.plan import random_rank
@@ -192,6 +195,50 @@ def test_domains_have_all_samples_with_images_of_their_own(kind: Stream) -> None
         assert mixed.images[3::4].equal(domains[3].images)
         assert found.images.equal(torch.cat([domain.images for domain in domains]))
     assert sequence.is_class_of_task.all()
+
+
+def test_new_classes_come_in_the_images_of_their_domain() -> None:
+    shifted = TinySequence(task_sizes=[3, 2, 1], class_order_seed=1, stream=ShiftedClasses(RotatedImages(180)))
+    plain = TinySequence(task_sizes=[3, 2, 1], class_order_seed=1)
+    for sequence in (shifted, plain):
+        sequence.setup("fit")
+    assert shifted.stream.has_disjoint_classes
+    assert not shifted.stream.is_by_domain
+    for found, raw in ((shifted.train_set, plain.train_set), (shifted.test_set, plain.test_set)):
+        assert raw.tasks is not None
+        turned = {0: raw.images, 1: raw.images.rot90(1, (2, 3)), 2: raw.images.flip(2, 3)}
+        for task, expected in turned.items():
+            mine = raw.tasks == task
+            other = raw.images.rot90(-1, (2, 3))[mine]
+            assert found[mine].images.equal(expected[mine]) or (task == 1 and found[mine].images.equal(other))
+        assert found.labels.equal(raw.labels)
+
+
+def test_new_classes_keep_the_images_of_their_domain_where_they_blur() -> None:
+    alone = TinySequence(stream=ShiftedClasses(PermutedPixels()))
+    both = TinySequence(stream=[ShiftedClasses(PermutedPixels()), Blurry(disjoint=0, blur=0.5)])
+    alone.setup("fit")
+    both.setup("fit")
+    known = dict(zip(alone.train_plan.samples.tolist(), alone.train_set[:].images, strict=True))
+    plan = both.train_plan
+    assert (plan.domains != plan.tasks).any()
+    for sample, image in zip(plan.samples.tolist(), both.train_set[:].images, strict=True):
+        assert image.equal(known[sample])
+
+
+def test_an_evaluation_needs_the_domains_of_new_classes(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    method = ER(small_net(), num_classes=6, buffer_size=10, replay_batch_size=5)
+    trainer = make_trainer()
+    trainer.fit(method, TinySequence(batch_size=6, stream=ShiftedClasses(PermutedPixels())))
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    with pytest.raises(ConfigurationError, match="domains"):
+        make_trainer().test(load(tmp_path / "a.ckpt"), TinySequence(), ckpt_path=tmp_path / "a.ckpt", verbose=False)
+
+
+@pytest.mark.parametrize("other", [PermutedPixels(), ShiftedClasses()])
+def test_two_kinds_of_domains_are_refused(other: Stream) -> None:
+    with pytest.raises(ConfigurationError, match="one stream of domains must come first|each kind once"):
+        TinySequence(stream=[ShiftedClasses(), other])
 
 
 @pytest.mark.parametrize("moving", [GaussianDrift(width=0.3), Blurry(disjoint=0, blur=0.5)], ids=str)

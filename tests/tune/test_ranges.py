@@ -22,6 +22,15 @@ def test_ranges_are_those_of_all_of_the_method_and_of_the_plugin() -> None:
     ]
 
 
+def test_ranges_of_a_users_class_are_in_the_current_folder() -> None:
+    Path("mine.MyMethod.yaml").write_text("model.gain: {low: 0.5, high: 2.0}\n")
+    Path("mine.MyLabels.yaml").write_text("model.distiller.smooth: {low: 0.1, high: 0.5}\n")
+    Path("er.yaml").write_text("model.replay_weight: {low: 1.0, high: 2.0}\n")  # of no user's class
+    own = ranges_of(CONFIGS, "mine.MyMethod", "mine.MyLabels")
+    assert [one.option for one in own] == ["model.lr", "model.gain", "model.distiller.smooth"]
+    assert [one.option for one in ranges_of(CONFIGS, "er", "none")] == ["model.lr"]
+
+
 def test_the_weights_of_ddn_and_of_its_hard_control_have_the_same_range() -> None:
     hard = {one.option: one.as_plain() for one in ranges_of(CONFIGS, "er", "hard")}
     ddn = {one.option: one.as_plain() for one in ranges_of(CONFIGS, "er", "ddn")}

@@ -59,7 +59,7 @@ class Streams:
     @property
     def changes_images(self) -> bool:
         """Whether images differ by task."""
-        return any(type(stream).change_images is not Stream.change_images for stream in self)
+        return any(map(_changes_images, self))
 
     def change_images(self, images: Tensor, task: int, num_tasks: int) -> Tensor:
         """The images of a task after all streams."""
@@ -72,7 +72,7 @@ class Streams:
         """What a resumed run must share; an evaluation only the streams that change the test images, ``domains``."""
         if not self.streams:
             return NO_STREAM
-        domains = [str(stream) for stream in self if stream.is_by_domain]
+        domains = [str(stream) for stream in self if _changes_images(stream)]
         return {
             "stream": [str(stream) for stream in self],
             "stream_seed": self.seed,
@@ -86,7 +86,11 @@ class Streams:
             raise ConfigurationError(f"stream must have each kind once, got {', '.join(names)}")
         if len(moving := [type(stream).__name__ for stream in self if not stream.tells_boundaries]) > 1:
             raise ConfigurationError(f"stream must have one of {', '.join(moving)}: each moves samples between tasks")
-        places = [place for place, stream in enumerate(self) if stream.is_by_domain]
+        places = [place for place, stream in enumerate(self) if _changes_images(stream)]
         if places and (self.has_domains or places != [0]):
             reason = "the data has domains of its own" if self.has_domains else "one stream of domains must come first"
             raise ConfigurationError(f"stream must not have {names[places[-1]]} here, got {', '.join(names)}: {reason}")
+
+
+def _changes_images(stream: Stream) -> bool:
+    return stream.is_by_domain or type(stream).change_images is not Stream.change_images
