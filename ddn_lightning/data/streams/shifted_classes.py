@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from ddn_lightning.data.plan import Plan
-from ddn_lightning.data.streams.corruptions import Corruptions
-from ddn_lightning.data.streams.domain_stream import DomainStream
+from ddn_lightning.data.streams.domain_stream import Corruptions, DomainStream
 from ddn_lightning.data.streams.stream import Stream
 
 
