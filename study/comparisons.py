@@ -163,7 +163,7 @@ def comparison_table(rows: Sequence[Row]) -> str:
     family = [value for row in rows for value in row.values]
     cells = iter(marked(family))
     lines = [[row.title, as_ranges(row.seeds), *(next(cells) for _ in row.values)] for row in rows]
-    return f"{markdown_table(COLUMNS, lines)}\nBold: shown after the correction for {family_size(family)} differences."
+    return f"{markdown_table(COLUMNS, lines)}\nBold: significant by Holm's rule for {family_size(family)} differences."
 
 
 def calibration_table(runs: Sequence[MeasuredRun]) -> str:
@@ -182,7 +182,7 @@ def calibration_table(runs: Sequence[MeasuredRun]) -> str:
     cells = iter(marked(family))
     lines = [[*name, seed, next(cells), next(cells)] for name, seed in zip(names, seeds, strict=True)]
     table = markdown_table(("test bed", "method", "seeds", "ACC", "FM"), lines)
-    return f"{table}\nBold: shown after the correction for {family_size(family)} differences."
+    return f"{table}\nBold: significant by Holm's rule for {family_size(family)} differences."
 
 
 def bed_title(bed: tuple[str, str, str, int]) -> str:

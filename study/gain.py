@@ -80,7 +80,7 @@ def gain_table(arms: Sequence[Arm]) -> str:
         if one.acc_gain is None:
             cells = [f"{value.mean:.2f}" for value in (one.acc, one.fm, other.acc, other.fm)]
         lines.append(f"| {' | '.join([one.adds, *cells])} |")
-    note = f"Bold: shown after the correction for {family_size(family)} differences."
+    note = f"Bold: significant by Holm's rule for {family_size(family)} differences."
     return "\n".join([*lines, "", note]) + "\n"
 
 

@@ -48,7 +48,7 @@ def label_table(runs: Sequence[MeasuredRun], test_bed: tuple[str, str, str, int]
     for title, group in groups.items():
         values = [_value(chosen_on.get(group), measure) for measure in MEASURES]
         rows.append([title, *values, *(next(cells) for _ in CONTROLS)])
-    return f"{markdown_table(COLUMNS, rows)}\nBold: shown after the correction for {family_size(gains)} differences."
+    return f"{markdown_table(COLUMNS, rows)}\nBold: significant by Holm's rule for {family_size(gains)} differences."
 
 
 def _value(run: MeasuredRun | None, measure: Measure) -> str:

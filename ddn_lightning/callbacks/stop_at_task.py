@@ -11,8 +11,8 @@ from ddn_lightning.learner import Watched, method_of
 class StopAtTask(TaskCallback):
     """Stops training after a number of tasks, as a trial of ``ddn tune`` does.
 
-    Its results are those of the whole run so far, bit for bit, and are recorded as ``stopped``. The decision depends on
-    the accuracy matrix alone, so a run that is killed and resumed stops at the same task.
+    The results up to there equal, bit for bit, those of a run that was not stopped; their status is ``stopped``. The
+    decision depends on the accuracy matrix alone, so a run that is killed and resumed stops at the same task.
 
     Args:
         tasks: Stop after this number of tasks.

@@ -85,7 +85,10 @@ class _SplitCIFAR(TaskSequence):
             return getattr(datasets, self.torchvision_class)(self.root, train=train, download=download)
         except (RuntimeError, OSError) as error:
             if download:
-                raise ConfigurationError(f"cannot download {self.torchvision_class} to {self.root}: {error}") from error
+                raise ConfigurationError(
+                    f"cannot download {self.torchvision_class} to {self.root}: {error}; check the connection, or put "
+                    "the files there and leave out download=True"
+                ) from error
             raise ConfigurationError(
                 f"expected {self.torchvision_class} in {self.root}, either as torchvision's folder "
                 f"{self.torchvision_folder}, which download=True fetches, or as images in train/<class>/ and "

@@ -37,6 +37,7 @@ FIGURE_STYLE = (
 class PagePicture:
     """A figure as a data URL, its size in CSS pixels, and whether a phone should scroll it."""
 
+    name: str
     title: str
     description: str
     address: str
@@ -197,7 +198,10 @@ def _details(run: RecordedRun, anchor: str, with_figures: bool) -> RunDetails:
 
 def _outcome(results: Results) -> str:
     where = f" ({results.acc_measured_on})" if results.measures else ""
-    return "ACC unknown" if results.acc is None else f"ACC{where} {results.acc:.2f} %"
+    if results.acc is None:
+        return "ACC unknown"
+    forgotten = "" if results.fm is None else f", FM {results.fm:.2f} %"
+    return f"ACC{where} {results.acc:.2f} %{forgotten}"
 
 
 def _draw_comparison(runs: Sequence[RecordedRun]) -> tuple[list[PagePicture], str]:
@@ -225,7 +229,7 @@ def _on_page(picture: Picture) -> PagePicture:
     width, height = (round(PIXELS_PER_INCH * length) for length in picture.figure.get_size_inches())
     address = f"data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()}"
     is_wide = picture.figure.get_figwidth() > WIDE
-    return PagePicture(picture.title, picture.description, address, width, height, is_wide)
+    return PagePicture(picture.name, picture.title, picture.description, address, width, height, is_wide)
 
 
 def page_environment() -> Environment:

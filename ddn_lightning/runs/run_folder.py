@@ -186,7 +186,7 @@ def _files_of_abandoned(path: Path) -> list[Path]:
         ConfigurationError: If anything else is in the folder.
     """
     if read_result(path) is not None or read_stop(path) is not None:
-        raise ConfigurationError(_is_taken(path))
+        raise ConfigurationError(f"{path} has results but no checkpoint: choose another name, or delete it")
     names = {*BEFORE_FIRST_CHECKPOINT, *(OF_DIVERGED if read_divergence(path) is not None else ())}
     partial = {partial_path(path / name) for name in (*names, FILES_FILE, LAST_CHECKPOINT)}
     written = WrittenFiles(path)

@@ -51,7 +51,7 @@ def test_a_row_has_the_differences_of_common_seeds_with_either_statistics() -> N
     assert [round(value.mean, 3) for value in row.values if value] == [6.067, -9.933, 6.0, -9.867]
     text = comparison_table(list(found.values()))
     assert "| DDN, exact against ER | 20-22 | **+6.07 [" in text
-    assert text.endswith("Bold: shown after the correction for 12 differences.")
+    assert text.endswith("Bold: significant by Holm's rule for 12 differences.")
 
 
 def test_hosts_and_sizes_have_rows_of_their_own() -> None:

@@ -65,7 +65,7 @@ def test_the_table_has_a_row_for_each_step() -> None:
     assert lines[2] == "| ER | 93.00 | 50.00 | 36.00 | 46.00 |"
     nothing = "+0.00 [+0.00, +0.00] (3)"
     assert lines[3] == f"| {ARMS[1][0]} | **+4.00 [+3.75, +4.25] (3)** | {nothing} | {nothing} | {nothing} |"
-    assert lines[-1] == "Bold: shown after the correction for 5 differences."
+    assert lines[-1] == "Bold: significant by Holm's rule for 5 differences."
     assert len(lines) == 2 + len(ARMS) + 2
 
 

@@ -104,7 +104,7 @@ def test_a_damaged_run_loses_only_its_own_figures_and_is_listed(recorded_runs: P
     flip_byte_70(Path("runs/bad/observations.npz"))
     assert main(["report", "runs"]) == 0
     found = Elements(Path("report.html").read_text())
-    assert len(found.all("img")) == 7 + 2 + 2  # of the good run, of the bad one without observations, of both
+    assert len(found.all("img")) == 7 + 2 + 1  # of the good run, of the bad one without observations, of both
     assert "bad observations.npz cannot be read (error: Error -3 while decompressing" in " ".join(found.text.split())
 
 
@@ -124,4 +124,4 @@ def test_a_run_that_cannot_be_drawn_does_not_prevent_figures_of_the_others(
     flip_byte_70(bad / "observations.npz")
     text = Elements(page([*runs, read_run(bad)], "test")).text
     assert "of the runs that nothing is wrong with" in text
-    assert "Accuracy against training time" in text
+    assert "Accuracy of each task over training" in text

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import BboxBase
 
-from ddn_lightning.report.figures.accuracy import Cost, cost_figure, task_accuracy_figure
+from ddn_lightning.report.figures.accuracy import task_accuracy_figure
 from ddn_lightning.report.figures.anytime import Band, anytime_figure, anytime_tasks_figure
 from ddn_lightning.report.figures.memory import entropy_figure, sample_figure
 from ddn_lightning.report.figures.predictions import probability_figure
@@ -68,7 +68,6 @@ def test_lines_of_tasks_and_of_ten_runs_have_whole_legends(tasks: int) -> None:
 def test_names_with_options_have_whole_legends(number: int) -> None:
     names = NAMES[:number]
     check(entropy_figure(dict.fromkeys(names, CURVE), num_classes=10))
-    check(cost_figure({name: Cost(10, 30, name) for name in names}))
     check(anytime_figure(dict.fromkeys(names, [BAND] * 3), [500]))
     check(probability_figure(dict.fromkeys(names[:3], torch.eye(number))))
 

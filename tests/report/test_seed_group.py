@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ddn_lightning.report.figures.comparison_figures import ALPHA, BETA, alpha_beta_points, comparison_pictures
+from ddn_lightning.report.figures.comparison_figures import ALPHA, BETA, alpha_beta_points
 from ddn_lightning.report.page_tables import seeds_table
 from ddn_lightning.report.seed_group import by_seed, one_per_seed, varied_settings
 from ddn_lightning.runs.recorded_run import RecordedRun
@@ -39,14 +39,6 @@ def test_a_repeated_seed_counts_once() -> None:
     weighted = [replace(run, config={**run.config, ALPHA: 1.0, BETA: b}) for run in (first, again) for b in (0.5, 0.9)]
     _, betas = alpha_beta_points(weighted)
     assert {value: acc.n for value, (acc, _) in betas.items()} == {0.5: 1, 0.9: 1}
-
-
-def test_costs_of_other_settings_are_not_averaged() -> None:
-    runs = [a_run(40.0 + seed, seed, {"model.init_args.lr": lr}) for lr in (0.1, 0.2) for seed in (0, 1)]
-    for place, run in enumerate(runs):
-        runs[place] = replace(run, folder=Path(f"run{place}"))
-    (picture,) = [one for one in comparison_pictures(runs) if one.name == "cost"]
-    assert picture.description.count("ACC 40.50 ± 0.71 (2)") == 2
 
 
 def test_a_setting_varies_if_two_runs_give_it_different_values() -> None:

@@ -3,7 +3,6 @@
 from ddn_lightning.report.figures.accuracy import (
     accuracy_matrix_figure,
     alpha_beta_figure,
-    cost_figure,
     task_accuracy_figure,
 )
 from ddn_lightning.report.figures.anytime import anytime_figure, anytime_tasks_figure
@@ -27,7 +26,6 @@ __all__ = [
     "by_task_figure",
     "composition_figure",
     "confusion_figure",
-    "cost_figure",
     "entropy_figure",
     "pareto_figure",
     "probability_figure",

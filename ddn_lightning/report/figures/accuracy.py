@@ -1,13 +1,13 @@
-"""Figures of accuracy: over training, task by task, against training time, and by DDN's weights."""
+"""Figures of accuracy: over training, task by task, and by DDN's weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import numpy
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ddn_lightning.report.figures.style import (
@@ -31,15 +31,7 @@ MOST_MARKERS = 8  # on one line
 MOST_NUMBERS = 10  # larger matrices have colours only
 PANELS_IN_A_ROW = 5
 ROW_WIDTH = 12.0  # inches, of a row of panels
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Training time and average accuracy in percent of a run; runs of one group share colour and marker."""
-
-    seconds: float
-    accuracy: float
-    group: str
+PANEL_HEIGHT = 4.0  # inches, of the matrix and the curves of one run
 
 
 def task_accuracy_figure(curves: Mapping[str, Sequence[Curve]], groups: Sequence[int] | None = None) -> Figure:
@@ -89,10 +81,18 @@ def _begin(panel: Axes, curves: Iterable[Curve], num_tasks: int) -> None:
     panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
+def scale_bottom(lowest: float) -> float:
+    """Where a scale of accuracies begins: at the ten below the lowest, at most at 80.
+
+    >>> scale_bottom(83.3), scale_bottom(97.0), scale_bottom(4.2)
+    (80.0, 80.0, 0.0)
+    """
+    return min(10 * (lowest // 10), 80.0)
+
+
 def _accuracy_limits(runs: Iterable[Sequence[Curve]]) -> tuple[float, float]:
-    """From the ten below the lowest accuracy to 100, with a little space."""
-    lowest = min((value for tasks in runs for curve in tasks for value in curve.values), default=0.0)
-    bottom = min(10 * (lowest // 10), 80.0)
+    """From :func:`scale_bottom` to 100, with a little space."""
+    bottom = scale_bottom(min((value for tasks in runs for curve in tasks for value in curve.values), default=0.0))
     space = 0.03 * (100 - bottom)
     return bottom - space, 100 + space
 
@@ -102,7 +102,7 @@ def _tasks_of_one_run(tasks: Sequence[Curve]) -> Figure:
     figure, axes = task_panel(len(shown))
     for index, task in enumerate(shown):
         _draw(axes, tasks[task], series(index), f"task {task + 1}")
-    axes.set(xlabel="tasks learned", ylabel="accuracy (%)", ylim=(-3, 103))
+    axes.set(xlabel="tasks learned", ylabel="accuracy (%)", ylim=_accuracy_limits([tasks]))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     task_legend(axes, len(shown))
     return figure
@@ -111,7 +111,7 @@ def _tasks_of_one_run(tasks: Sequence[Curve]) -> Figure:
 def task_panel(lines: int) -> tuple[Figure, Axes]:
     """A figure of one panel, with space for the legend of a line per task."""
     legend = LEGEND_WIDTH * -(-lines // TASKS_IN_A_COLUMN)
-    figure, (axes,) = panels(size=(5.1 + legend, 3.6), margins=(0.8, 0.7, 0.2 + legend, 0.2))
+    figure, (axes,) = panels(size=(4.9 + legend, PANEL_HEIGHT), margins=(0.8, 0.7, 0.2 + legend, 0.2))
     return figure, axes
 
 
@@ -136,38 +136,11 @@ def accuracy_matrix_figure(matrix: Tensor) -> Figure:
     tasks = len(values)
     texts = [["" if value != value else f"{value:.0f}" for value in row] for row in values]
     with in_style():
-        figure, (axes,) = panels(size=(5.2, 4.4), margins=(0.8, 0.7, 0.9, 0.2))
+        figure, (axes,) = panels(size=(4.8, PANEL_HEIGHT), margins=(0.8, 0.7, 0.9, 0.2))
         names = [str(task + 1) for task in range(tasks)]
-        heat_map(figure, axes, values, Normalize(0, 100), names, texts if tasks <= MOST_NUMBERS else None)
+        colours = Normalize(scale_bottom(float(numpy.nan_to_num(values, nan=100.0).min())), 100)
+        heat_map(figure, axes, values, colours, names, texts if tasks <= MOST_NUMBERS else None)
         axes.set(xlabel="accuracy (%) on task", ylabel="after learning task")
-    return figure
-
-
-def cost_figure(costs: Mapping[str, Cost]) -> Figure:
-    """Average accuracy against training time, one point per run.
-
-    Args:
-        costs: Cost of each run by name.
-    """
-    groups: dict[str, list[Cost]] = {}
-    for cost in costs.values():
-        groups.setdefault(cost.group, []).append(cost)
-    names = short_names(list(groups))
-    with in_style():
-        columns, rows = legend_shape(names, 6.4)
-        above = 0.2 + LEGEND_LINE * rows
-        figure, (axes,) = panels(size=(6.4, 3.4 + above), margins=(0.8, 0.7, 0.3, above))
-        for index, (name, members) in enumerate(zip(names, groups.values(), strict=True)):
-            style = {key: value for key, value in series(index).items() if key != "linestyle"}
-            axes.scatter([c.seconds for c in members], [c.accuracy for c in members], 70, label=name, **style)
-        seconds = [cost.seconds for cost in costs.values()]
-        if min(seconds) > 0 and max(seconds) > 10 * min(seconds):
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.xaxis.set_major_formatter("{x:g}")  # matplotlib's default needs math text, which is off
-            axes.xaxis.set_minor_formatter("")
-        axes.set(xlabel="training time (s)", ylabel="ACC (%)")
-        figure.legend(loc="upper center", ncols=columns)
     return figure
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ddn_lightning.report.figures.accuracy import Cost, alpha_beta_figure, cost_figure, task_accuracy_figure
+from ddn_lightning.report.figures.accuracy import alpha_beta_figure, task_accuracy_figure
 from ddn_lightning.report.figures.memory import entropy_figure
 from ddn_lightning.report.figures.predictions import normalised
 from ddn_lightning.report.figures.run_figures import Picture, confusion_picture, entropy_curve, probability_picture
@@ -31,7 +31,7 @@ def comparison_pictures(runs: Sequence[RecordedRun]) -> list[Picture]:
         replace(picture, title=f"{picture.title} ({data[0]})") if len(by_data) > 1 else picture
         for data, same in by_data.items()
         if len(same) > 1
-        for draw in (_accuracy, _cost, _entropy, _alpha_beta, _predictions)
+        for draw in (_accuracy, _entropy, _alpha_beta, _predictions)
         for picture in draw(same)
     ]
 
@@ -102,28 +102,6 @@ def _left_out(shown: int, total: int, of: str = "runs") -> str:
     (', 10 of 200 runs', '')
     """
     return f", {shown} of {total} {of}" if shown < total else ""
-
-
-def _cost(runs: Sequence[RecordedRun]) -> list[Picture]:
-    costs = {
-        str(run.folder): Cost(results.seconds, results.acc, method_title(results))
-        for run in runs
-        if (results := run.results) and results.seconds is not None and results.acc is not None
-    }
-    if len(costs) < 2:
-        return []
-    groups = {
-        name: [costs[str(run.folder)] for run in one_per_seed(group) if str(run.folder) in costs]
-        for name, group in named_groups(runs).items()
-    }
-    means = [
-        f"{name}: ACC {estimate(one.accuracy for one in members)} in {estimate(one.seconds for one in members)} s"
-        for name, members in groups.items()
-        if members
-    ]
-    description = f"Mean ± standard deviation (number of runs). {'; '.join(means)}."
-    caption = f"Accuracy against training time, a point per run{_left_out(len(costs), len(runs))}"
-    return [Picture("cost", caption, cost_figure(costs), description)]
 
 
 def _predictions(runs: Sequence[RecordedRun]) -> list[Picture]:

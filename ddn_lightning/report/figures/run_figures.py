@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, task_accuracy_figure
+from ddn_lightning.report.figures.accuracy import accuracy_matrix_figure, scale_bottom, task_accuracy_figure
 from ddn_lightning.report.figures.anytime import Band, anytime_tasks_figure
 from ddn_lightning.report.figures.memory import composition_figure, entropy_figure, sample_figure, soft_label_figure
 from ddn_lightning.report.figures.predictions import (
@@ -69,18 +70,34 @@ def _accuracy(run: RecordedRun) -> Iterator[Picture]:
     matrix = run.results.matrix
     last = [row for row in matrix if not row.isnan().all()][-1]
     finals = ", ".join(f"task {task + 1} {value:.1f} %" for task, value in enumerate(last.tolist()) if value == value)
-    yield Picture(
-        "task_accuracy",
-        f"Accuracy of each task over training{tasks_left_out(len(matrix))}",
-        task_accuracy_figure({run.name: run.task_curves}),
-        f"Accuracy of each task over training. At the end: {finals}.",
-    )
+    scale = f"Scales begin at {scale_bottom(float(matrix.nan_to_num(nan=100.0).min())):.0f} %."
     yield Picture(
         "accuracy_matrix",
-        "Accuracy matrix",
+        f"Accuracy on each task (columns) after each task learned (rows). {scale}",
         accuracy_matrix_figure(matrix),
         f"Accuracy on each task after each task learned. Last row: {finals}.",
     )
+    yield Picture(
+        "task_accuracy",
+        f"Accuracy of each task over training{tasks_left_out(len(matrix))}. {most_forgotten(matrix)}",
+        task_accuracy_figure({run.name: run.task_curves}),
+        f"Accuracy of each task over training. At the end: {finals}.",
+    )
+
+
+def most_forgotten(matrix: Tensor) -> str:
+    """The task that has fallen most from its best, as a sentence.
+
+    >>> most_forgotten(torch.tensor([[98.0, torch.nan], [90.0, 95.0]]))
+    'Task 1 fell most, from 98.0 to 90.0 %.'
+    """
+    last = [row for row in matrix if not row.isnan().all()][-1]
+    best = matrix.nan_to_num(nan=-1.0).amax(dim=0)
+    fall = (best - last).nan_to_num(nan=0.0)
+    task = int(fall.argmax())
+    if fall[task] <= 0:
+        return "No task fell from its best."
+    return f"Task {task + 1} fell most, from {best[task]:.1f} to {last[task]:.1f} %."
 
 
 def _anytime(run: RecordedRun) -> Iterator[Picture]:

@@ -31,3 +31,12 @@ const shut = () => [...document.querySelectorAll("details:not([open])")];
 let reopened = [];
 addEventListener("beforeprint", () => { reopened = shut(); reopened.forEach((one) => { one.open = true; }); });
 addEventListener("afterprint", () => { reopened.forEach((one) => { one.open = false; }); });
+// A figure is saved from its image, so that the page contains it once.
+for (const button of document.querySelectorAll("button.save")) {
+  button.addEventListener("click", () => {
+    const link = document.createElement("a");
+    link.href = button.closest("figure").querySelector("img").src;
+    link.download = button.dataset.name;
+    link.click();
+  });
+}
