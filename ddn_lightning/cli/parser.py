@@ -40,6 +40,8 @@ UNKNOWN_OPTION = re.compile(r"(?:unrecognized arguments: |does not accept option
 NOT_A_LIST = re.compile(r"Expected a (?:list|collections\.abc\.Sequence)\. Got value: ([^\[\]{}]*)$")
 GIVEN = re.compile(r"Given value: (?!NestedArg|Namespace)(.+)")  # the first is that of the innermost option
 KEY = re.compile(r'Parser key "(.+)":')
+PLAIN_TYPE = re.compile(r"Expected a <class '(int|float|str|bool)'>(?:\. Got value: (.*))?")
+TYPE_WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
 NOT_A_CLASS = re.compile(r"Expected a dot import path string: (.*)")
 
 
@@ -73,9 +75,9 @@ def readable(message: str) -> str:
     r"""Jsonargparse's error in one line.
 
     >>> readable('Parser key "model":\n  Errors:\n    - Parser key "lr":\n        Expected a <class \'float\'>')
-    'model.lr: Expected a float'
+    'model.lr must be a number'
     >>> readable('Parser key "lr":\n  Errors:\n    - Expected a <class \'float\'>\n  Given value: x')
-    'lr: Expected a float; got x'
+    'lr must be a number, got x'
     """
     explained = NOT_ACCEPTED.sub(_with_similar, message)
     lines = [GOT_NAMESPACE.sub("", OF_FUNCTION.sub("", line.strip(" -"))) for line in explained.splitlines()]
@@ -93,11 +95,29 @@ def readable(message: str) -> str:
     is_value_named = any("Got value" in line or not line.startswith("Expected") for line in details)
     if not is_value_named and (given := GIVEN.search(message)) is not None:
         details.append(f"got {given[1]}")
+    if (types := _plain_types(details)) is not None:
+        return f"{'.'.join(keys)} must be {types}"
     sentence = f"{'.'.join(keys)}: {'; '.join(details)}"
     plain = re.sub(
         r"<class '([\w.]+)'>|a typing\.Literal\[(.+?)\]", lambda found: found[1] or f"one of {found[2]}", sentence
     )
     return NOT_A_LIST.sub(r"Expected a list, such as '[\1]'. Got value: \1", plain)
+
+
+def _plain_types(details: list[str]) -> str | None:
+    """Expected numbers, texts and truth values in words, and the value; ``None`` if anything else is expected.
+
+    >>> _plain_types(["Expected a <class 'bool'>", "Expected a <class 'int'>", "got abc"])
+    'a whole number, true or false, got abc'
+    """
+    *expected, last = [*details, ""] if not details[-1].startswith("got ") else details
+    found = [PLAIN_TYPE.fullmatch(line) for line in expected]
+    if not found or None in found:
+        return None
+    names = {one[1]: one[2] for one in found if one is not None}
+    words = [word for name, word in TYPE_WORDS.items() if name in names]
+    given = [f"got {value}" for value in names.values() if value] or [last]
+    return ", ".join([*words, *filter(None, given)])
 
 
 def class_names(option: str) -> list[str]:
