@@ -108,7 +108,7 @@ class InnerRate(DataDistillNet):
         check_positive(inner_lr=inner_lr)
         self.inner_lr = inner_lr
 
-    def outer_loss(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
+    def surrogate_of(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
         """A surrogate whose gradient is that of the outer loss after a step of this length."""
         network = self.frozen(method.network, method.moved_parameters)
         loss = partial(self.learned_inner_loss, inner)

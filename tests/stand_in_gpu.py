@@ -42,7 +42,7 @@ INDEXING = (
 
 # Lightning's functions around a batch, and ours for what comes between tasks
 STEPS = {("training_epoch_loop.py", "advance"), ("evaluation_loop.py", "_evaluation_step")}
-BETWEEN_STEPS = {"_run_task_begin", "_run_task_end", "_run_task_exit", "_run_missed_evaluation"}
+BETWEEN_STEPS = {"_run_task_begin", "_run_task_end", "_leave_task", "_run_missed_evaluation"}
 
 
 class DeviceMixError(RuntimeError):

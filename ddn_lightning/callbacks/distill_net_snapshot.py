@@ -1,4 +1,4 @@
-"""Copies G to G_old at the end of a task, and saves what the distiller keeps between steps.
+"""Copies G to G_old at the end of a task.
 
 A callback by design, as are reservoir sampling and forgetting.
 """

@@ -21,7 +21,7 @@ from ddn_lightning.callbacks.stop_at_task import StopAtTask
 from ddn_lightning.callbacks.stored_bytes import stored_bytes
 from ddn_lightning.callbacks.task_callback import TaskCallback
 from ddn_lightning.data.task_sequence import TaskSequence
-from ddn_lightning.distill.learner import Watched, is_learner
+from ddn_lightning.distill.learner import Watched, is_watched
 from ddn_lightning.errors import DivergenceError, note
 from ddn_lightning.runs.anytime import ANYTIME_FILE, write_anytime
 from ddn_lightning.runs.config import changes, load_yaml
@@ -71,7 +71,7 @@ class RunRecord(TaskCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the options of a resumed run that differ from the checkpoint, now that it is accepted; write them."""
-        is_growing = is_learner(pl_module) and pl_module.is_growing  # then the data differs, of course
+        is_growing = is_watched(pl_module) and pl_module.is_growing  # then the data differs, of course
         for line in self._changes:
             if not (is_growing and line.startswith("data.")):
                 note(line)
@@ -89,7 +89,7 @@ class RunRecord(TaskCallback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the results."""
-        if not trainer.is_global_zero or not is_learner(pl_module):
+        if not trainer.is_global_zero or not is_watched(pl_module):
             return
         is_complete = pl_module.tasks_finished == len(pl_module.accuracy_matrix)
         if is_complete and not self.has_begun:

@@ -9,7 +9,7 @@ from ddn_lightning.distill.learner import Watched
 
 
 class TaskCallback(Callback):
-    """A callback with task hooks. Each is called exactly once per task, also if the run is killed and resumed."""
+    """A callback with task hooks, once per task. A run that is killed within one repeats it when it is resumed."""
 
     def on_task_end(self, trainer: Trainer, method: Watched, task: int) -> None:
         """Called after a task's last batch and the method's ``end_task``, before the evaluation."""

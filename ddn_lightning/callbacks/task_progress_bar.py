@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ddn_lightning.callbacks.continual_evaluation import ContinualEvaluation
 from ddn_lightning.callbacks.forgetting import Forgetting
-from ddn_lightning.distill.learner import Watched, is_learner
+from ddn_lightning.distill.learner import Watched, is_watched
 
 BAR_WIDTH = 12  # leaves room for the description and the status in 80 columns
 
@@ -58,7 +58,7 @@ class TaskProgressBar(RichProgressBar):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Say what is trained, and show the results so far of a resumed run."""
-        if is_learner(pl_module):
+        if is_watched(pl_module):
             self._print(header(pl_module, self.folder))
         super().on_train_start(trainer, pl_module)
         self._started, self._share_before = monotonic(), self._share(trainer, 0)
@@ -125,7 +125,7 @@ class TaskProgressBar(RichProgressBar):
         return min(1.0, (trainer.current_epoch + of_epoch) / max(1, trainer.max_epochs or 1))
 
     def _read_results(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if is_learner(pl_module):  # not in each step: reading the matrix waits for the device
+        if is_watched(pl_module):  # not in each step: reading the matrix waits for the device
             measured = Forgetting.of(trainer).summary(pl_module.accuracy_matrix)
             names = {"ACC": "average_accuracy", "FM": "forgetting"}
             self._results = " ".join(

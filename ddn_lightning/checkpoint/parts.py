@@ -4,15 +4,16 @@
    loads with ``weights_only=True``. It is the same on every rank, and a checkpoint has that of rank 0.
 2. It has ``load_state_dict(state)``, for any number of ranks and any device. A state of another class or size is
    refused before anything changes.
-3. It has ``reset(...)``, called at the start of each fit, before a state is loaded: nothing of an earlier fit remains.
+3. It is reset at the start of each fit, in ``setup`` or ``begin_fit``, before a state is loaded: nothing of an
+   earlier fit remains.
 4. Everything random is drawn from a named stream of :class:`RandomStreams`, which is a part, or from the generator of
    a part. Global random states are saved by the callback :class:`RandomState`, for code that is not ours.
 5. Work between tasks may run twice until :class:`Progress` counts it: a run that is killed within it resumes from the
    state before it. It therefore depends on nothing but parts and weights.
 6. No part writes to another one, and no callback or data module to any: each is changed by its own methods only.
 
-Weights, buffers and modules are saved by Lightning. ``progress`` and ``batch_norm`` are among them, as extra state of
-the method, since spawned processes return only weights. The position in an epoch is that of Lightning's loops,
+Weights, buffers and modules are saved by Lightning. ``progress`` is among them, as extra state of the method, since
+spawned processes return only weights; so are running statistics, and calibrated ones have an entry of their own. The position in an epoch is that of Lightning's loops,
 normalised by :func:`~ddn_lightning.checkpoint.loops.settle`. A user's own memory is a part by the same
 contract, and so is a term of the loss, by ``training_state`` and ``load_training_state``.
 """

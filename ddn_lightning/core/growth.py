@@ -81,12 +81,12 @@ def grow_checkpoint(method: Any, checkpoint: dict[str, Any], num_classes: int, n
     method.progress.grow(sequence.num_tasks)
     checkpoint["state_dict"] = method.state_dict()
     new: int = outputs - num_classes
-    note(f"going on after task {num_tasks} of the checkpoint, now of {sequence.num_tasks}; new outputs: {new}")
+    note(f"continuing after task {num_tasks} of {sequence.num_tasks} with {new} new outputs")
     return new
 
 
 def grow_as_in_other_processes(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Change the sizes of a method before it gets the weights of a fit in other processes, which has changed copies."""
+    """Give a method the sizes of its copy in another process, which has grown, before it loads the weights."""
     method: Any = module
     size = state.get(f"{prefix}{EXTRA_STATE}", {}).get(BUFFER_SIZE)
     if size is not None and method.constructor_arguments.get("buffer_bytes") is not None:

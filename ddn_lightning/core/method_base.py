@@ -223,8 +223,9 @@ class MethodBase(LightningModule, Constructed, ABC):
     def end_task(self) -> None:
         """Hook after a task's last batch and before its evaluation, with gradients enabled.
 
-        It runs exactly once per task: a run that is killed in this hook resumes from the state before it. The network
-        computes in single precision here, unless called in ``self.trainer.precision_plugin.train_step_context()``.
+        Its effect counts once per task. A killed run resumes from its last checkpoint and may run it again, from the
+        same state; files written here may be written twice. The network computes in single precision here, unless
+        called in ``self.trainer.precision_plugin.train_step_context()``.
         """
 
     def before_evaluation(self) -> None:

@@ -272,7 +272,7 @@ class ReplayMethod(MethodBase, ABC):
         checkpointing.note_changes(self.trainer, self._changes)
 
     def samples_of_epoch(self, epoch: int) -> Samples:
-        """The samples that the data serves in an epoch. They may depend on the end of the task before."""
+        """The samples of an epoch, for the data. They may depend on the end of the task before, which is run first."""
         if 0 <= self.task < epoch // self.sequence.epochs_per_task:
             self._run_task_end()  # it is left to do after a resume at the task's last batch
         return self.stream(self.sequence, epoch)
@@ -281,13 +281,13 @@ class ReplayMethod(MethodBase, ABC):
         """Begin a new task. Lightning skips hooks between epochs after some resumes, but never this one."""
         task = self.sequence.clock.task
         if task != self.task:
-            self._run_task_exit()
+            self._leave_task()
             self._run_task_begin(task)
         if not self.sequence.stream.tells_boundaries:
             self.is_seen_class[gather_shares(batch.labels, batch.total)] = True
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
-        """End the task before its evaluation. Checkpoints of this batch have been written already."""
+        """End the task before its evaluation. Callbacks have saved this batch before: a resume from there ends the task."""
         drop_old_values(self.trainer)
         if self.sequence.clock.at_task_end:
             self._run_task_end()
@@ -296,7 +296,7 @@ class ReplayMethod(MethodBase, ABC):
         """End the last task, unless training was stopped within it; keep calibrated statistics, if evaluated with."""
         clock = self.sequence.clock
         if clock.is_over(self.tasks_seen) and clock.is_last_batch:
-            self._run_task_exit()
+            self._leave_task()
         if (evaluation := calibration_of(self.trainer)) is not None:
             self.batch_norm.use_calibrated(self, evaluation.calibrated_buffers(self))
 
@@ -327,7 +327,7 @@ class ReplayMethod(MethodBase, ABC):
             call_task_hook(self.trainer, "on_task_end", self, self.task)
             call_task_hook(self.trainer, "after_task_end", self, self.task)
 
-    def _run_task_exit(self) -> None:
+    def _leave_task(self) -> None:
         """Run the work at a task's end, if it is left to do, and then the last hook of a task."""
         if self.task >= 0:
             self._run_task_end()

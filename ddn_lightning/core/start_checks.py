@@ -40,7 +40,7 @@ def check_parts(method: Any, distiller: object, memory: Any, rand_augment: objec
 
 
 def check_part(name: str, part: object, kind: type) -> None:
-    """Refuse a memory or distiller that is none, or that another method has, with which it would share its state.
+    """Refuse an object of another class, and a part of another method, with which it would share its state.
 
     Args:
         name: What it is, for messages.

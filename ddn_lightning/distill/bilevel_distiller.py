@@ -129,7 +129,7 @@ class BilevelDistiller(LabelDistiller):
         return [part for part in parts if part is not None]
 
     def update(self, method: Learner, current: Samples) -> None:
-        """Take one step of Adam on the outer loss after a virtual step."""
+        """Draw both batches and learn from them, if it is due; the delayed update learns in ``gradients``."""
         if self.lookahead == "delayed" or not self.is_due(method) or (inner := self.inner_batch(method)) is None:
             return
         self.learn(method, inner, self.outer_batch(method, current))
@@ -145,9 +145,9 @@ class BilevelDistiller(LabelDistiller):
             name = type(self).__name__
             note_once(f"the virtual step of {name} takes {method.current_lr} for all parameters, the real one {rates}")
         with torch.autocast(method.device.type, enabled=False):  # the difference needs single precision
-            self._step(method, self.outer_loss(method, inner, outer))
+            self._step(method, self.surrogate_of(method, inner, outer))
 
-    def outer_loss(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
+    def surrogate_of(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
         """A surrogate whose gradient is that of the outer loss after a virtual step."""
         look_ahead = self.look_ahead(method, inner, outer)
         if look_ahead.virtual_step is not None:

@@ -26,7 +26,7 @@ class LabelDistiller(Constructed, nn.Module, Term, ABC):
 
     By default the term has its own draw from the *old memory*, the samples of earlier tasks (the memory
     :math:`M^{n-1}` of Eq. 7), and leaves the method's terms unchanged. Learned labels are updated after the
-    classifier's step.
+    classifier's step, or with ``lookahead="delayed"`` by the gradients of the next one.
 
     Args:
         alpha: Weight of the term. 0 is exactly the method alone.

@@ -239,13 +239,13 @@ class Learner(Watched, Protocol):
         """This rank's share of the samples in these slots of the memory, augmented."""
 
 
-def is_learner(module: object) -> TypeGuard[Watched]:
+def is_watched(module: object) -> TypeGuard[Watched]:
     """Whether a module has what callbacks ask of a method."""
     return isinstance(getattr(module, "progress", None), Progress)
 
 
 def method_of(module: object) -> Watched:
     """A module as the method that a callback needs; refuse any other module."""
-    if not is_learner(module):
+    if not is_watched(module):
         raise ConfigurationError(f"this callback needs a method such as ER, got {type(module).__name__}")
     return module

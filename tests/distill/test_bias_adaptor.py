@@ -30,8 +30,8 @@ def test_the_adaptor_descends_the_loss_of_memory_after_a_step_of_the_head_on_the
     steps = []
 
     class Watch(BiasAdaptor):
-        def outer_loss(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
-            value = super().outer_loss(method, inner, outer)
+        def surrogate_of(self, method: Learner, inner: Samples, outer: list[Samples]) -> Tensor:
+            value = super().surrogate_of(method, inner, outer)
             parameters = list(self.adaptor.parameters())
             found = torch.autograd.grad(value, parameters, retain_graph=True)
             expected = torch.autograd.grad(unrolled(self, method, inner, outer[0], "head"), parameters)

@@ -467,8 +467,8 @@ def test_in_training_a_forward_difference_gives_the_unrolled_gradient(
     errors, cosines = [], []
 
     class Watch(DataDistillNet):
-        def outer_loss(self, method: ReplayMethod, inner: Samples, outer: list[Samples]) -> Tensor:
-            value = super().outer_loss(method, inner, outer)
+        def surrogate_of(self, method: ReplayMethod, inner: Samples, outer: list[Samples]) -> Tensor:
+            value = super().surrogate_of(method, inner, outer)
             if method.trainer.global_step % 5 == 0:
                 weights = list(self.generator_net.parameters())
                 found = torch.autograd.grad(value, weights, retain_graph=True)
