@@ -29,7 +29,8 @@ class Forgetting(TaskCallback):
     """Writes one row of the accuracy matrix per task and logs ACC, FM, BWT, AAA and the accuracy of each task.
 
     A row is measured after the task's last batch, on the test images of the tasks seen, and stored on all ranks in
-    ``method.progress``, which survives a resume and returns from forked processes; ``method.accuracy_matrix`` reads it. Evaluations within a task are logged but not stored. Other callbacks receive each row's predictions in
+    ``method.progress``, which survives a resume and returns from forked processes; ``method.accuracy_matrix`` reads it.
+    Evaluations within a task are logged but not stored. Other callbacks receive each row's predictions in
     :meth:`TaskCallback.on_task_measured`.
 
     If the data has a validation split, all of this is measured on that split instead. The test images are then measured

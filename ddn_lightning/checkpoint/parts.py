@@ -13,9 +13,10 @@
 6. No part writes to another one, and no callback or data module to any: each is changed by its own methods only.
 
 Weights, buffers and modules are saved by Lightning. ``progress`` is among them, as extra state of the method, since
-spawned processes return only weights; so are running statistics, and calibrated ones have an entry of their own. The position in an epoch is that of Lightning's loops,
-normalised by :func:`~ddn_lightning.checkpoint.loops.settle`. A user's own memory is a part by the same
-contract, and so is a term of the loss, by ``training_state`` and ``load_training_state``.
+spawned processes return only weights; so are running statistics, and calibrated ones have an entry of their own. The
+position in an epoch is that of Lightning's loops, normalised by :func:`~ddn_lightning.checkpoint.loops.settle`. A
+user's own memory is a part by the same contract, and so is a term of the loss, by ``training_state`` and
+``load_training_state``.
 """
 
 from collections.abc import Mapping

@@ -287,7 +287,7 @@ class ReplayMethod(MethodBase, ABC):
             self.is_seen_class[gather_shares(batch.labels, batch.total)] = True
 
     def on_train_batch_end(self, outputs: object, batch: Samples, batch_index: int) -> None:
-        """End the task before its evaluation. Callbacks have saved this batch before: a resume from there ends the task."""
+        """End the task before its evaluation. A resume from a checkpoint of this batch, saved before, ends it, too."""
         drop_old_values(self.trainer)
         if self.sequence.clock.at_task_end:
             self._run_task_end()
