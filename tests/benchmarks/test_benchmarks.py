@@ -184,6 +184,7 @@ def test_another_version_is_measured_in_turn(monkeypatch: pytest.MonkeyPatch, tm
     assert rows["`work`"]["to before"] < 0.5
 
 
+@pytest.mark.slow
 def test_the_peak_of_a_checkpoint_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     record = run(checkpoints, monkeypatch, tmp_path, "--slots", "500", "--sizes", "64", "--before", str(start_up.ROOT))
     (row,) = columns(record, "memory").values()

@@ -119,6 +119,7 @@ def test_every_method_survives_several_real_stops(
         assert_same_outcome("undisturbed", name)
 
 
+@pytest.mark.slow  # test_readme.py runs the printed line by default
 def test_a_stopped_run_prints_a_resume_command_that_works() -> None:
     assert main([*QUICKSTART, "--name", "undisturbed"]) == 0
     printed = started_and_stopped("stopped", signal.SIGTERM, 0.2)

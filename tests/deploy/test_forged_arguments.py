@@ -85,15 +85,16 @@ def test_a_lazy_module_is_not_asked_for_the_class(checkpoint: dict[str, Any], mo
             {"backbone": {"class_path": "ddn_lightning.ResNet18", "init_args": {"width": 700}}},
             "the checkpoint's weights do not fit ER with ResNet18: ",
         ),
-        (
+        pytest.param(
             {"backbone": {"class_path": "ddn_lightning.SmallNet", "init_args": {"feature_dim": 10**10}}},
             "the checkpoint's weights do not fit ER with SmallNet: ",
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             {"backbone": {"class_path": "ddn_lightning.SmallNet", "init_args": {"feature_dim": 10**30}}},
             "ER cannot be made from the checkpoint: ",
+            marks=pytest.mark.slow,
         ),
-        ({"lr": "text"}, "ER cannot be made from the checkpoint: |lr must be a number"),
     ],
 )
 def test_forged_sizes_are_refused_before_memory_is_allocated(
