@@ -212,8 +212,8 @@ def test_the_pictures_of_the_manual_are_taken_from_a_page_of_three_methods(show:
     folder = ROOT / "docs/pictures" if os.environ.get("DDN_WRITE_PICTURES") else tmp_path
     compared = "[aria-labelledby=compared] figure"
     for name, width, first, end in (
-        ("page_runs", 1280, "h1", "#paired"),
-        ("page_compared", 1280, "#compared", f"{compared}:nth-of-type(5)"),
+        ("page_runs", 1280, "h1", "#compared"),
+        ("page_compared", 1280, "#compared", f"{compared}:nth-of-type(4)"),
         ("page_phone", 390, "#compared", f"{compared}:nth-of-type(3)"),
     ):
         browser = show(width, file=tmp_path / "page.html")
