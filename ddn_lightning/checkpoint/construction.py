@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
@@ -206,7 +207,7 @@ def find_imported(path: str) -> Any:
     """
     module, _, name = path.rpartition(".")
     if module == PACKAGE:
-        return getattr(sys.modules[PACKAGE], name, None)
+        return vars(import_module(f"{PACKAGE}.api")).get(name)
     # not getattr, for which a module may import another
     return vars(sys.modules[module]).get(name) if sys.modules.get(module) is not None else None
 

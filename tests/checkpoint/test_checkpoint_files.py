@@ -13,6 +13,7 @@ from tiny import Fit, TinySequence, quiet_trainer, small_net
 
 import ddn_lightning
 from ddn_lightning import ER, ConfigurationError, ReplayMethod, TimmBackbone
+from ddn_lightning.checkpoint.construction import find_imported
 from ddn_lightning.checkpoint.files import read_checkpoint
 
 FEW, MANY = 40, 1000
@@ -157,6 +158,11 @@ def canary(monkeypatch: pytest.MonkeyPatch, imported: list[str]) -> Iterator[lis
     yield imported
     assert not [name for name in imported if name.partition(".")[0] != "encodings"]
     assert not Path("executed.txt").exists()
+
+
+def test_an_unknown_name_of_this_package_is_not_searched_for(canary: list[str]) -> None:
+    assert find_imported("ddn_lightning.ImaceTransform") is None
+    assert not canary
 
 
 @pytest.mark.parametrize("how_many", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
