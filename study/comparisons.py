@@ -20,6 +20,7 @@ ALONE: Arm = ("none", "")
 HARD: Arm = ("none", HARD_CONTROL)
 EXACT: Arm = ("ddn", "")
 STEP: Arm = ("ddn", "lookahead=step")
+DELAYED: Arm = ("ddn", "lookahead=delayed")
 TWO_STEPS: Arm = ("none", "replay_steps=2")
 OLD_ONLY: Arm = ("none", "one batch of old memory, hard labels")
 TOGETHER: Arm = ("none", "one forward pass of both batches")
@@ -29,6 +30,7 @@ TITLES: Mapping[Arm, str] = {
     HARD: "hard draw",
     EXACT: "DDN, exact",
     STEP: "DDN, step",
+    DELAYED: "DDN, delayed",
     SPREAD: "evenly spread labels",
     TWO_STEPS: "two steps per batch",
     OLD_ONLY: "one batch of old memory only, hard labels",
@@ -78,6 +80,7 @@ PAIRS: Mapping[str, tuple[tuple[Arm, Arm], ...]] = {
         (("none", "concatenated batches, lr=0.06"), ALONE),
         (("ddn", "statistics moved by the look-ahead"), EXACT),
     ),
+    "delayed": ((DELAYED, EXACT), (DELAYED, HARD), (DELAYED, ALONE)),
     "readings": (
         (READINGS[0], OLD_ONLY),
         (READINGS[0], ALONE),

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from ddn_lightning.callbacks.stop_signals import STOP_SIGNALS
 
@@ -125,25 +124,37 @@ class PreparedProcess:
 
 def _serve(channel: socket.socket) -> tuple[list[str], int, dict[str, str]] | None:
     """Fork for each request; returns the request in the fork, and ``None`` in the server when nobody is left to ask."""
-
-    def report(*_: Any) -> None:
-        with suppress(ChildProcessError, OSError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                channel.send(json.dumps([ended[0], os.waitstatus_to_exitcode(ended[1])]).encode())
-
-    signal.signal(signal.SIGCHLD, report)
+    woken, waker = socket.socketpair()  # an end that comes right before a blocking call would not be seen by a handler
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
+        ready = select.select([channel, woken], [], [])[0]
+        if woken in ready:
+            woken.recv(LONGEST_MESSAGE)
+            _report_ended(channel)
+        if channel not in ready:
+            continue
         message, logs, _, _ = socket.recv_fds(channel, LONGEST_MESSAGE, 1)
         if not message:
             return None
         if os.fork() == 0:
+            signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            woken.close()
+            waker.close()
             os.setsid()  # the process that asked ends it and all its children by one signal
             channel.send(json.dumps([os.getpid(), None]).encode())
             channel.close()
             arguments, environment = json.loads(message)
             return arguments, logs[0], environment
         os.close(logs[0])
+
+
+def _report_ended(channel: socket.socket) -> None:
+    with suppress(ChildProcessError, OSError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            channel.send(json.dumps([ended[0], os.waitstatus_to_exitcode(ended[1])]).encode())
 
 
 def _main(channel: socket.socket) -> None:

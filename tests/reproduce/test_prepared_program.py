@@ -98,7 +98,8 @@ def test_a_signal_reaches_the_fork_and_its_log_is_locked_until_it_ends(program: 
         assert lock_open(log.fileno())
 
 
-def test_a_signal_right_after_the_start_ends_the_fork(program: PreparedProgram) -> None:
-    process = start(program, "wait")
-    os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(60) in (143, -signal.SIGTERM)
+def test_a_signal_right_after_the_start_ends_the_fork_and_every_end_is_reported(program: PreparedProgram) -> None:
+    for _ in range(20):
+        process = start(program, "wait")
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(60) in (143, -signal.SIGTERM)
