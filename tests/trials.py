@@ -323,7 +323,7 @@ class PlainLogger(Logger):
 
 
 def plain_arguments(logger: Any) -> dict[str, Any]:
-    """What the plain logger has received, besides the accuracy of each task."""
+    """What the plain logger has received, except the accuracy of each task."""
     assert {f"val/accuracy/task_{task}" for task in (1, 2, 3)} <= {name for row in logger.metrics for name in row}
     found: dict[str, Any] = logger.arguments
     return found

@@ -10,7 +10,7 @@ RANDOM_STATE = "generator"  # of a memory, 5 kB for each
 
 
 def stored_bytes(method: Watched) -> dict[str, int]:
-    """Bytes of the samples, and of everything else besides the network that predicts.
+    """Bytes of the samples, and of everything else except the network that predicts.
 
     ``samples`` has images or features, labels, tasks and outputs, or the factors that images are made of, as far as the
     memory is filled. ``others`` has further networks, importances, class means, and the parameters of a distiller.
@@ -25,6 +25,6 @@ def stored_bytes(method: Watched) -> dict[str, int]:
 
 
 def other_bytes(method: Watched) -> int:
-    """Bytes of everything besides the samples and the network that predicts."""
+    """Bytes of everything except the samples and the network that predicts."""
     named = [*method.named_parameters(), *method.named_buffers()]
     return size_in_bytes([value for name, value in named if not name.startswith(PREDICTING) and name not in RECORDS])

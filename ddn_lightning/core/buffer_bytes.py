@@ -59,14 +59,14 @@ def fitted_size(method: Any, budget: int) -> int:
     if size == 0:
         sample = bytes_of(1) - (others := other_bytes(method))
         raise ConfigurationError(
-            f"buffer_bytes must have room for one sample of {sample} bytes besides the {others} bytes that "
+            f"buffer_bytes must have room for one sample of {sample} bytes in addition to the {others} that "
             f"{type(method).__name__} keeps, got {budget}"
         )
     return size
 
 
 def full_bytes(method: Any, form: Samples, convert: Callable[[Tensor], Tensor] | None = None) -> int:
-    """Bytes of the full memory and of all that a method keeps besides the network that predicts.
+    """Bytes of the full memory and of all that a method keeps except the network that predicts.
 
     Args:
         method: The method.

@@ -55,7 +55,7 @@ class ReplayMethod(MethodBase, ABC):
         num_classes: Number of classes of the whole sequence, or more, for classes of later sequences. The command line
             takes it from the data.
         buffer_size: Number of samples in the memory, by default 200.
-        buffer_bytes: Instead of ``buffer_size``, a budget for samples, logits and all that the method keeps besides the
+        buffer_bytes: Instead of ``buffer_size``, a budget for samples, logits and all that the method keeps except the
             network that predicts; the fit begins with as many samples as it has room for.
         memory: Which samples to keep: :class:`ReservoirBuffer` by default, :class:`ClassBalancedReservoir`,
             :class:`GradientSelection`, :class:`LossAwareReservoir`, :class:`RingBuffer` or a user's :class:`Memory`.

@@ -30,7 +30,7 @@ class RAR(ER):
         key="rar",
         title="RAR",
         reference="[Zhang et al. 2022](https://arxiv.org/abs/2209.13917)",
-        cost="9 further steps, and RandAugment",
+        cost="9 more steps, and RandAugment",
     )
 
     def __init__(

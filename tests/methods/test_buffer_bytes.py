@@ -130,7 +130,7 @@ def test_two_ranks_have_the_same_size(fit: Fit, method: type[ReplayMethod]) -> N
 
 
 REFUSED = [
-    (ER, {"buffer_bytes": ITEM + 7}, "room for one sample of 88 bytes besides the 0 bytes that ER keeps, got 87"),
+    (ER, {"buffer_bytes": ITEM + 7}, "room for one sample of 88 bytes in addition to the 0 that ER keeps, got 87"),
     (ER, {"buffer_bytes": 0}, "buffer_bytes must be positive, got 0"),
     (ER, {"buffer_bytes": 900, "buffer_size": 10}, "got 900 bytes and 10 samples: leave out one of them"),
     (ER, {"buffer_bytes": 900, "memory": ClassBalancedReservoir(buffer_size=10)}, "got 900 bytes and 10 samples"),

@@ -17,7 +17,7 @@ from ddn_lightning.errors import check_finite, check_fraction
 class DomainStream(Stream):
     """All samples and classes in every task, with images that differ by task: the *domains*.
 
-    ``num_tasks`` is the number of domains. Train and test images are changed alike. Where a further stream moves
+    ``num_tasks`` is the number of domains. Train and test images are changed alike. Where another stream moves
     samples between tasks, each keeps the image of its domain. A stream implements :meth:`change_images`; it is called
     for each batch, so that no domain is copied into memory.
     """

@@ -13,7 +13,7 @@ from ddn_lightning.data.streams.stream import Stream
 class ShiftedClasses(Stream):
     """Classes of one task only, as without a stream, whose images shift from task to task as in ``domains``.
 
-    Tasks may have any size. Train and test images are changed alike. Where a further stream moves samples between
+    Tasks may have any size. Train and test images are changed alike. Where another stream moves samples between
     tasks, each keeps the image of its domain.
 
     Args:
